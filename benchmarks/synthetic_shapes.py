@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
     every_nth_layer_sees_all,
@@ -149,21 +150,11 @@ SIZES: Mapping[str, DecoderConfig] = {
         ssm_heads=96, ssm_width=80, ssm_groups=8, ssm_state=128, taps=4,
     ),
 }  # fmt: skip
-_ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
-    family.ARCHITECTURE
-    for family in (
-        gemma3,
-        gemma4_assistant,
-        gemma4moe,
-        gpt_oss,
-        granitehybrid,
-        lfm2moe,
-        llama,
-        nemotron_h,
-        qwen3moe,
-        qwen35,
-    )
-)
+# Of the architectures that share a class of configurations, the one that SIZES has.
+_SHARED: Mapping[type, Architecture[Any]] = {
+    DecoderConfig: llama.ARCHITECTURE,
+    ExpertsConfig: qwen3moe.ARCHITECTURE,
+}
 TABLE_NAME, _FINAL_NORM = "token_embd.weight", "norm.weight"
 
 
@@ -184,7 +175,10 @@ class TensorInfo:
 
 def architecture_of(config: DecoderConfig) -> Architecture[Any]:
     """The architecture of a shape."""
-    return next(shape for shape in _ARCHITECTURES if shape.config is type(config))
+    if shared := _SHARED.get(type(config)):
+        return shared
+    architectures = (*ARCHITECTURES.values(), *ASSISTANTS.values())
+    return next(each for each in architectures if each.config is type(config))
 
 
 def final_norm_name(config: DecoderConfig) -> str:

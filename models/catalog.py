@@ -1,175 +1,41 @@
-"""The architectures that Hearth runs. Other modules do not name them."""
+"""The architectures that Hearth runs, by name: the record of each module of models/families."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hearthd.models.families import (
-    apertus,
-    arcee,
-    bert,
-    bitnet,
-    cohere2,
-    command_r,
-    deepseek2,
-    dots1,
-    embeddinggemma,
-    ernie4_5,
-    ernie4_5_moe,
-    exaone,
-    exaone4,
-    falcon_h1,
-    gemma,
-    gemma2,
-    gemma3,
-    gemma3_images,
-    gemma3n,
-    gemma4,
-    gemma4_assistant,
-    gemma4_images,
-    gemma4_sound,
-    gemma4_unified,
-    gemma4moe,
-    gemma4moe_images,
-    glm4,
-    glm4moe,
-    gpt_oss,
-    granite,
-    granite_swa,
-    granitehybrid,
-    granitehybridmoe,
-    granitemoe,
-    granitemoe_swa,
-    hunyuan,
-    hunyuan_moe,
-    lfm2,
-    lfm2moe,
-    lfm2vl,
-    lfm3,
-    llama,
-    minicpm,
-    minicpm3,
-    mistral3,
-    mixtral,
-    modernbert,
-    nemotron,
-    nemotron_h,
-    nemotron_h_moe,
-    nomic_bert,
-    olmo2,
-    olmoe,
-    phi3,
-    qwen2,
-    qwen2moe,
-    qwen2vl,
-    qwen3,
-    qwen3_reranker,
-    qwen3moe,
-    qwen3next,
-    qwen3vl,
-    qwen3vlmoe,
-    qwen35,
-    qwen35_images,
-    qwen35moe,
-    qwen35moe_images,
-    seed_oss,
-    smollm3,
-    smolvlm,
-    stablelm,
-    starcoder2,
-    whisper,
-    xlm_roberta,
+from hearthd.models import families
+from hearthd.models.decoder.architecture import (
+    Architecture,
+    ArchitectureFiles,
+    AssistantArchitecture,
 )
+from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models.speech.speech_architecture import SpeechArchitecture
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
-    from hearthd.models.speech.speech_architecture import SpeechArchitecture
+A = TypeVar("A", bound=ArchitectureFiles[Any])
 
-ARCHITECTURES: Mapping[str, Architecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE
-    for family in (
-        apertus,
-        arcee,
-        bitnet,
-        cohere2,
-        command_r,
-        deepseek2,
-        dots1,
-        ernie4_5,
-        ernie4_5_moe,
-        exaone,
-        exaone4,
-        falcon_h1,
-        gemma,
-        gemma2,
-        gemma3,
-        gemma3_images,
-        gemma3n,
-        gemma4,
-        gemma4_images,
-        gemma4_sound,
-        gemma4_unified,
-        gemma4moe,
-        gemma4moe_images,
-        glm4,
-        glm4moe,
-        gpt_oss,
-        granite,
-        granite_swa,
-        granitehybrid,
-        granitehybridmoe,
-        granitemoe,
-        granitemoe_swa,
-        hunyuan,
-        hunyuan_moe,
-        lfm2,
-        lfm2moe,
-        lfm2vl,
-        lfm3,
-        llama,
-        minicpm,
-        minicpm3,
-        mistral3,
-        mixtral,
-        nemotron,
-        nemotron_h,
-        nemotron_h_moe,
-        olmo2,
-        olmoe,
-        phi3,
-        qwen2,
-        qwen2moe,
-        qwen2vl,
-        qwen3,
-        qwen3moe,
-        qwen3next,
-        qwen3vl,
-        qwen3vlmoe,
-        qwen35,
-        qwen35_images,
-        qwen35moe,
-        qwen35moe_images,
-        seed_oss,
-        smollm3,
-        smolvlm,
-        stablelm,
-        starcoder2,
-    )
-}
 
-# They draft tokens for another model.
-ASSISTANTS: Mapping[str, Architecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (gemma4_assistant,)
-}
+def _records() -> Iterator[ArchitectureFiles[Any]]:
+    for module_info in pkgutil.iter_modules(families.__path__, f"{families.__name__}."):
+        module = importlib.import_module(module_info.name)
+        if hasattr(module, "ARCHITECTURE"):  # gru.py has none: it is an array function
+            yield module.ARCHITECTURE
 
-ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE
-    for family in (bert, embeddinggemma, modernbert, nomic_bert, qwen3_reranker, xlm_roberta)
-}
 
-SPEECH: Mapping[str, SpeechArchitecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (whisper,)
-}
+_RECORDS = tuple(_records())
+
+
+def _of_kind(kind: type[A]) -> Mapping[str, A]:
+    return {record.name: record for record in _RECORDS if type(record) is kind}
+
+
+ARCHITECTURES: Mapping[str, Architecture[Any]] = _of_kind(Architecture)
+ASSISTANTS: Mapping[str, AssistantArchitecture[Any]] = _of_kind(AssistantArchitecture)
+ENCODERS: Mapping[str, EncoderArchitecture[Any]] = _of_kind(EncoderArchitecture)
+SPEECH: Mapping[str, SpeechArchitecture[Any]] = _of_kind(SpeechArchitecture)

@@ -1,4 +1,4 @@
-"""An architecture as the baker uses it. models/catalog.py lists the architectures."""
+"""An architecture as the baker uses it. models/catalog.py finds the architectures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
-from hearthd.models.decoder.assistant import Assistant
 from hearthd.models.decoder.config.config_json import FEATURE_EXTRACTOR, PROCESSOR, ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 from hearthd.models.decoder.entry_points import program
@@ -184,6 +183,11 @@ class Architecture(ArchitectureFiles[C]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AssistantArchitecture(Architecture[C]):
+    """An architecture of assistants, which draft tokens for another model."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DraftShape:
     """The architecture and configuration of a draft model."""
 
@@ -197,4 +201,4 @@ class DraftShape:
     @property
     def reads_tokens(self) -> bool:
         """Whether it reads the tokens of a sequence, and is not an assistant."""
-        return not isinstance(self.decoder(), Assistant)
+        return not isinstance(self.architecture, AssistantArchitecture)

@@ -1,4 +1,4 @@
-"""An architecture of encoders as the baker uses it. models/catalog.py lists the architectures."""
+"""An architecture of encoders as the baker uses it. models/catalog.py finds the architectures."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
-from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.architecture import AssistantArchitecture
 from hearthd.models.decoder.gemma4_config import (
     Gemma4Config,
     fields_from_gguf,
@@ -144,7 +144,7 @@ def _config(fields: dict[str, Any], backbone: int) -> Config:
 
 
 _NAMES = gemma4.ARCHITECTURE.tensors
-ARCHITECTURE = Architecture(
+ARCHITECTURE = AssistantArchitecture(
     name="gemma4-assistant",
     config=Config,
     model_types=("gemma4_assistant", "gemma4_unified_assistant"),
