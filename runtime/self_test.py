@@ -21,9 +21,8 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,7 +33,7 @@ from hearthd.runtime.row_difference import ROW_TOLERANCE, largest_difference, st
 from hearthd.runtime.sound_features import golden_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,7 +62,6 @@ IMAGE_TOLERANCE = 0.02
 # Golden logits at most this much below the largest of their step are compared. It is less than
 # LOGIT_MARGIN: a program compares with an approximation of the largest.
 MARGIN = 10.0
-_PASSED = re.compile(r"the self-test passed: (\d+) steps within (\S+)")
 
 
 class _Compared(NamedTuple):
@@ -116,13 +114,6 @@ class Verdict:
         advice = "" if self.error else "; bake the bundle on this machine, or report it"
         return f"the self-test failed: {self.failure}{advice}"
 
-    def compared(self, message: str) -> Verdict:
-        """This verdict after a process passed all tests and printed `message`."""
-        if (passed := _PASSED.search(message)) is None:
-            return self
-        steps, difference = int(passed[1]), float(passed[2])
-        return replace(self, passed=True, level="full", steps=steps, largest_difference=difference)
-
     @property
     def failure(self) -> str:
         """The reason why the test failed."""
@@ -134,6 +125,18 @@ class Verdict:
             f"a value differs by {self.largest_difference:.3g} at {self.where}, expected at most "
             f"{self.tolerance:.3g}"
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields in values of JSON, which has no infinity: None for that difference."""
+        largest = self.largest_difference if math.isfinite(self.largest_difference) else None
+        return {**asdict(self), "largest_difference": largest}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Verdict:
+        """The verdict with these fields of `as_json`."""
+        largest = fields["largest_difference"]
+        largest = math.inf if largest is None else largest
+        return cls(**{**fields, "files": tuple(fields["files"]), "largest_difference": largest})
 
 
 def self_test(

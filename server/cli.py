@@ -20,6 +20,7 @@ from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
 from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.free_memory import bound_free_memory
+from hearthd.runtime.self_test import Verdict
 from hearthd.server import logs
 from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefix_store import CannotStore
@@ -230,11 +231,11 @@ def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds
             print(line, flush=True)  # noqa: T201
 
 
-def _note_comparison(deployment: Deployment, message: str) -> None:
+def _note_comparison(deployment: Deployment, compared: Verdict) -> None:
     """Report in /health and the metrics that a bundle without golden values was compared."""
     service = deployment.current
     if service is not None and service.verdict is not None and service.verdict.level == "off":
-        service.verdict = service.verdict.compared(message)
+        service.verdict = replace(compared, files=service.verdict.files)
 
 
 def _models(pool: ModelPool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -19,7 +20,7 @@ from hearthd.baker.checks.cli import ERRORS
 from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
 from hearthd.bundle.kept_bundles import Source, keep
-from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
+from hearthd.later_verification import COMPARISON_FAILED, Comparison, LaterVerification
 from hearthd.runtime.self_test import Verdict
 from hearthd.server import cli
 from hearthd.server.settings import LoadedSettings, Settings
@@ -31,6 +32,11 @@ from tests.server import fakes
 from tests.server.generate_client import LIBRARY
 from tests.server.templates import GEMMA
 
+OFF = Verdict(
+    passed=True, level="off", files=("model.vmfb",), largest_difference=0.0, tolerance=1.0,
+    where="", steps=0, seconds=0.0, error=None,
+)  # fmt: skip
+PASSED = replace(OFF, level="full", files=(), steps=67, largest_difference=0.25, seconds=1.5)
 GOLDEN = Golden(prompt="", prompt_ids=(1,), steps=(GoldenStep(token_ids=(1,), logits=(0.5,)),))
 
 
@@ -45,8 +51,8 @@ def bundle(tmp_path: Path) -> Path:
     return folder
 
 
-def verified(bundle: Path, status: int, output: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(later_verification, "_verify", lambda _: (status, output))
+def verified(bundle: Path, comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(later_verification, "_verify", lambda _: comparison)
     verification = LaterVerification(bundle)
     verification.begin()
     if verification.is_alive():
@@ -54,11 +60,11 @@ def verified(bundle: Path, status: int, output: str, monkeypatch: pytest.MonkeyP
     return verification.result
 
 
-def test_the_result_is_what_hearth_verify_says_last(
+def test_the_result_is_the_verdict_of_hearth_verify(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = verified(bundle, 0, "digests: intact\ngolden values: passed\n", monkeypatch)
-    assert result == "fake was compared with NumPy: golden values: passed"
+    result = verified(bundle, Comparison(status=0, verdicts=(PASSED,)), monkeypatch)
+    assert result == ("fake was compared with NumPy: the self-test passed: 67 steps within 0.25")
 
 
 def test_a_bundle_that_was_compared_is_not_compared_again(
@@ -68,8 +74,9 @@ def test_a_bundle_that_was_compared_is_not_compared_again(
         bundle,
         replace(fakes.manifest_of(FakeRuntime(vocab_size=300, context=64)), golden=(GOLDEN,)),
     )
-    assert verified(bundle, 0, "passed", monkeypatch) == ""
-    assert verified(bundle.parent, 0, "passed", monkeypatch) == ""  # who opens it reports it
+    comparison = Comparison(status=0, verdicts=(PASSED,))
+    assert verified(bundle, comparison, monkeypatch) == ""
+    assert verified(bundle.parent, comparison, monkeypatch) == ""  # who opens it reports it
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -80,7 +87,8 @@ def test_a_wrong_bundle_ends_the_process_and_is_removed_if_a_command_baked_it(
         keep(bundle.parent, Source("contents", "path"), bundle)
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *call: sent.append(call))
-    verified(bundle, ERRORS[ComparisonFailed], "...\nhearth verify: a value differs\n", monkeypatch)
+    errors = "...\nhearth verify: a value differs\n"
+    verified(bundle, Comparison(status=ERRORS[ComparisonFailed], errors=errors), monkeypatch)
     assert ERRORS[ComparisonFailed] == COMPARISON_FAILED
     assert bundle.exists() == (not kept)
     assert sent == [(os.getpid(), signal.SIGTERM)]
@@ -89,20 +97,23 @@ def test_a_wrong_bundle_ends_the_process_and_is_removed_if_a_command_baked_it(
 
 
 @pytest.mark.parametrize(
-    ("status", "output", "reason"),
-    [(1, "hearth verify: No space left on device\n", "No space left"), (-signal.SIGKILL, "", "-9")],
+    ("comparison", "reason"),
+    [
+        (Comparison(status=1, errors="hearth verify: No space left on device\n"), "No space left"),
+        (Comparison(status=1, verdicts=(replace(PASSED, passed=False),)), "a value differs"),
+        (Comparison(status=-signal.SIGKILL), "-9"),
+    ],
 )
 def test_a_comparison_that_cannot_end_is_reported_and_nothing_is_removed(
     bundle: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     *,
-    status: int,
-    output: str,
+    comparison: Comparison,
     reason: str,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert reason in verified(bundle, status, output, monkeypatch)
+        assert reason in verified(bundle, comparison, monkeypatch)
     assert bundle.is_dir()
     assert "was not compared with NumPy" in caplog.text
 
@@ -115,9 +126,9 @@ def test_hearth_verify_runs_with_a_low_priority(
     class Child:
         pid, returncode = 7, 5
 
-        def communicate(self) -> tuple[bytes, None]:
+        def communicate(self) -> tuple[bytes, bytes]:
             steps.append("communicate")
-            return b"a value differs \xff\n", None
+            return json.dumps({"model.vmfb": PASSED.as_json()}).encode(), b"stopped \xff\n"
 
     def child_process(command: list[str], **_: object) -> contextlib.AbstractContextManager[Child]:
         steps.append(command[3:])
@@ -125,8 +136,10 @@ def test_hearth_verify_runs_with_a_low_priority(
 
     monkeypatch.setattr("hearthd.baker.compiler.child_process.child_process", child_process)
     monkeypatch.setattr(later_verification, "lower_priority", steps.append)
-    assert later_verification._verify(bundle) == (5, "a value differs \ufffd\n")
-    assert steps == [["hearthd", "verify", "--", str(bundle)], 7, "communicate"]
+    assert later_verification._verify(bundle) == Comparison(
+        status=5, verdicts=[PASSED], errors="stopped \ufffd\n"
+    )
+    assert steps == [["hearthd", "verify", "--json", "--", str(bundle)], 7, "communicate"]
 
 
 def test_a_comparison_begins_once_when_it_is_told_to(
@@ -134,9 +147,9 @@ def test_a_comparison_begins_once_when_it_is_told_to(
 ) -> None:
     compared: list[Path] = []
 
-    def verify(bundle: Path) -> tuple[int, str]:
+    def verify(bundle: Path) -> Comparison:
         compared.append(bundle)
-        return 0, "passed"
+        return Comparison(status=0, verdicts=(PASSED,))
 
     monkeypatch.setattr(later_verification, "_verify", verify)
     verification = LaterVerification(bundle)
@@ -177,11 +190,7 @@ def test_a_server_compares_its_bundles_when_it_listens(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps: list[object] = []
-    off = Verdict(
-        passed=True, level="off", files=("model.vmfb",), largest_difference=0.0, tolerance=1.0,
-        where="", steps=0, seconds=0.0, error=None,
-    )  # fmt: skip
-    service = SimpleNamespace(verdict=off)
+    service = SimpleNamespace(verdict=OFF)
     pool = [SimpleNamespace(folder=bundle, current=service), SimpleNamespace(folder=None)]
     settings = Settings(bundle=(str(bundle),), port=0, state_dir=tmp_path / "state")
     loaded = LoadedSettings(settings=settings, origins={})
@@ -201,11 +210,9 @@ def test_a_server_compares_its_bundles_when_it_listens(
 
     def begin(one: LaterVerification) -> None:
         steps.append(one._bundle)
-        one._report(0, "golden values of model.vmfb: the self-test passed: 67 steps within 0.25\n")
+        one._report(Comparison(status=0, verdicts=(PASSED,)))
 
     monkeypatch.setattr(LaterVerification, "begin", begin)
     cli.run(loaded, (), {})
     assert steps == ["announced", bundle]
-    passed = replace(off, level="full", steps=67, largest_difference=0.25)
-    assert service.verdict == passed  # which /health reports
-    assert passed.message == "the self-test passed: 67 steps within 0.25"
+    assert service.verdict == replace(PASSED, files=OFF.files)  # which /health reports

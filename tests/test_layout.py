@@ -48,6 +48,7 @@ ALLOWED = {
         "text",
         "runtime.interrupts",
         "runtime.operating_system",
+        "runtime.self_test",
     ),
     "server": ("bundle", *COMMAND_LINE, "hearthd.bake_flags", "runtime", "sampling", "text"),
     # The path of a request: api -> services -> completions -> engine -> sampling and runtime.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -74,6 +75,14 @@ def _verify(
     certificate: _Certificate = None,
     identity: _Identity = None,
     issuer: _Issuer = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one JSON object: for each program, how far its values are from the golden "
+            "values.",
+        ),
+    ] = False,
 ) -> None:
     """Check that a bundle is intact and correct on this CPU.
 
@@ -84,7 +93,7 @@ def _verify(
     code 3 if they differ.
 
     With --key, --certificate or --identity, the signature is checked first. BUNDLE may then be the
-    folder of a LoRA adapter, of which only the signature is checked.
+    folder of a LoRA adapter: only its signature is checked.
     """
     if sum(map(bool, (key, certificate, identity))) > 1 or bool(identity) != bool(issuer):
         raise typer.BadParameter("give one of --key, --certificate, and --identity with --issuer.")
@@ -95,7 +104,10 @@ def _verify(
         issuer=issuer,
     )
     progress = TerminalProgress(open_console(stderr=True))
-    if not verification.verify(bundle, open_console(), progress, signer):
+    verdicts = verification.verify(bundle, open_console(quiet=as_json), progress, signer)
+    if as_json:
+        print(json.dumps({file: verdict.as_json() for file, verdict in verdicts.items()}))  # noqa: T201
+    if not all(verdict.passed for verdict in verdicts.values()):
         raise typer.Exit(1)
 
 

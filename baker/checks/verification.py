@@ -52,17 +52,18 @@ if TYPE_CHECKING:
 
 def verify(
     bundle: Path, console: Console, progress: Progress, signer: ExpectedSigner | None = None
-) -> bool:
+) -> dict[str, Verdict]:
     """Check digests, the target of the program, the graph and, if it runs here, golden values.
 
-    Prints every check; returns whether all passed. A graph or a tool that has changed since the
+    Prints every check; returns the verdict on each program that runs here, by the name of its file.
+    A graph or a tool that has changed since the
     bake is printed and is not a failure. If a signer is expected, the signature is checked first,
     and `bundle` may be the folder of an adapter. Golden values that the bake left out are computed
     and recorded. Raises BundleError, TargetError, ComparisonFailed, or BakeError if they cannot be.
     """
     if signer and not (bundle / MANIFEST).exists() and (bundle / CONFIG).exists():
         console.print(f"signature: {signer.require_folder(bundle)}", markup=False)
-        return True
+        return {}
     manifest = read_manifest(bundle)
     console.print(f"signature: {_signature(bundle, manifest, signer)}", markup=False)
     verify_files(bundle, manifest)
@@ -84,10 +85,13 @@ def verify(
         manifest = read_manifest(bundle)
     if not programs:
         console.print("golden values: not checked, since this machine cannot run the program")
-    verdicts = [_self_test(bundle, manifest, program_file, progress) for program_file in programs]
-    for program_file, verdict in zip(programs, verdicts, strict=True):
-        console.print(f"golden values of {program_file.file}: {verdict.message}")
-    return all(verdict.passed for verdict in verdicts)
+    verdicts = {
+        program_file.file: _self_test(bundle, manifest, program_file, progress)
+        for program_file in programs
+    }
+    for file, verdict in verdicts.items():
+        console.print(f"golden values of {file}: {verdict.message}")
+    return verdicts
 
 
 def _signature(bundle: Path, manifest: AnyManifest, signer: ExpectedSigner | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from contextlib import contextmanager
@@ -36,10 +37,12 @@ from hearthd.bundle import (
     verify_files,
     write_manifest,
 )
+from hearthd.cli import main
 from hearthd.models.config import ConfigError
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_functions
+from hearthd.runtime.self_test import Verdict
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,
@@ -100,7 +103,7 @@ def test_a_bundle_has_the_functions_and_files_of_the_gru(bundle: Path, file: Pat
 def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     inspect.show(bundle, console)
-    assert verify(bundle, console, Silent())
+    assert verify(bundle, console, Silent())[VMFB].passed
     said = console.export_text()
     for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in place of h", "passed"):
         assert fact in said
@@ -113,7 +116,7 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     manifest = read_manifest_of(changed, ArraysManifest)
     files = tuple(record_file(changed / record.name) for record in manifest.files)
     write_manifest(changed, replace(manifest, files=files))
-    assert not verify(changed, console, Silent())
+    assert not verify(changed, console, Silent())[VMFB].passed
     assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
     (changed / GOLDEN).write_bytes(b"short")
     with pytest.raises(Corrupt, match=r"golden.bin: wrong size: got 5 bytes"):
@@ -164,6 +167,28 @@ def test_changes_since_the_bake_are_listed(bundle: Path) -> None:
     } == {line for line in changes(replace(manifest, provenance=older)) if "modified" not in line}
 
 
+def test_verify_prints_its_verdict_as_json(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def verified(folder: Path) -> tuple[object, Verdict]:
+        monkeypatch.setattr("sys.argv", ["hearth", "verify", "--json", str(folder)])
+        with pytest.raises(SystemExit) as exited:
+            main()
+        output = json.loads(capfd.readouterr().out, parse_constant=pytest.fail)
+        return exited.value.code, Verdict.from_json(output[VMFB])
+
+    code, verdict = verified(bundle)
+    assert (code, verdict.passed, verdict.level) == (0, True, "full")
+    assert 0 < verdict.largest_difference < verdict.tolerance == TOLERANCE
+    changed = copy_of(bundle, tmp_path / "changed")
+    np.full_like(np.fromfile(bundle / GOLDEN, "<f4"), np.nan).tofile(changed / GOLDEN)
+    manifest = read_manifest_of(changed, ArraysManifest)
+    files = tuple(record_file(changed / record.name) for record in manifest.files)
+    write_manifest(changed, replace(manifest, files=files))
+    code, verdict = verified(changed)
+    assert (code, verdict.passed, verdict.largest_difference) == (1, False, np.inf)
+
+
 @pytest.mark.nightly
 def test_a_bundle_for_another_machine_is_verified_without_running_it(
     bundle: Path, file: Path, tmp_path: Path
@@ -173,7 +198,7 @@ def test_a_bundle_for_another_machine_is_verified_without_running_it(
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
-    assert verify(made, console, Silent())
+    assert verify(made, console, Silent()) == {}
     assert "not checked, since this machine cannot run the program" in console.export_text()
     with pytest.raises(UnsupportedCpu):
         open_functions(made, ArraysManifest, ArraysRuntime, threads=None)

@@ -97,8 +97,10 @@ def test_the_fastest_program_is_served_and_logged(
 def test_inspect_and_verify_show_every_program(several: Path) -> None:
     console = Console(record=True, width=200)
     inspection.show(several, console)
-    assert verify(several, console, Silent())
+    verdicts = verify(several, console, Silent())
+    assert all(verdict.passed for verdict in verdicts.values())
     manifest = read_manifest_of(several, ArraysManifest)
+    assert list(verdicts) == [one.file for one in runnable(manifest)]
     said = console.export_text()
     for one in manifest.programs:
         size = (several / one.file).stat().st_size

@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.bundle import EncoderManifest, read_manifest
+from hearthd.bundle import VMFB, EncoderManifest, read_manifest
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.families.qwen3_reranker import PROMPT
@@ -63,7 +63,7 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
         "encode_2x64",
     ]
     assert (manifest.context, manifest.width, manifest.scores) == (64, 48, False)
-    assert verify(bundle, open_console(), Silent())
+    assert verify(bundle, open_console(), Silent())[VMFB].passed
     kept = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
     assert (kept["truncation"], kept["padding"]) == (None, None)
     assert Tokenizer.from_file(str(bundle / "tokenizer.json")).encode("dog " * 12).ids[-1] == 3

@@ -78,7 +78,8 @@ def later(baked: Path, tmp_path: Path) -> Path:
 def verified(bundle: Path) -> tuple[bool, str, list[str]]:
     """Whether a bundle passes, what is printed, and the stages."""
     output, stages = io.StringIO(), Stages()
-    return verify(bundle, Console(file=output), stages), output.getvalue(), stages.names
+    (verdict,) = verify(bundle, Console(file=output), stages).values()
+    return verdict.passed, output.getvalue(), stages.names
 
 
 @pytest.mark.nightly
