@@ -77,7 +77,7 @@ def optimized(
 
     parameters  every weight of the model, by name
     storage     how the matrix of a parameter is stored, by its name
-    kernels, recurrent_kernels  whether those of all parts, or of recurrences, are used
+    kernels, recurrent_kernels  whether kernels of all parts, or of recurrences, are used
     places      for LoRA adapters, in some of the graphs
     activation_bits  by the name of a graph, to which products round activations: 16 or 8
 

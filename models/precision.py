@@ -86,8 +86,8 @@ ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
 def activation_tolerance(activations: Activations, storages: Collection[Storage]) -> float:
     """The tolerance that the rounding of activations adds to a precision's `tolerance`.
 
-    `storages` are those of the weights. With weights of 4 bits, int16 is rounded to 12 bits, whose
-    steps are a sixteenth of the steps of int8.
+    `storages` are how weights are stored. With weights of 4 bits, int16 is rounded to 12 bits:
+    steps of a sixteenth of int8's.
     """
     formats = (storage.format for storage in storages)
     if activations == "int16" and any(format_ and format_.operand_bits == 4 for format_ in formats):

@@ -66,10 +66,10 @@ class ProgramOptions(StorageOptions):
 
     context         positions of a slot, in tokens
     prefill_tokens  sizes of the prefill entry points for a chunk or less, rising
-    long_prefill    size of the one that reads several whole chunks at once; 0: there is none
+    long_prefill    size of the prefill that reads several whole chunks at once; 0: none
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
-    pair_tokens     tokens of each sequence in the verify entry point for two; 0: there is none
+    pair_tokens     tokens of each sequence in the verify entry point for two; 0: none
     reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
                     entry point for images
     image_rows      sizes of the entry points for images of any size, in rows, rising; of a model
@@ -215,7 +215,7 @@ def _with_rows(prefill: EntryPoint) -> EntryPoint:
 class Program:
     """A language model's entry points (the ABI is in bundle), caches of a slot, and weights.
 
-    graphs    the functions that are compiled: those of the entry points, an image's as slices
+    graphs    the functions that are compiled: the entry points, an image's as slices
     fusions   by entry point, how often each rule of models/optimized.py was applied
     unfused   by entry point, what a rule left as it is, by its name
     adapters  the places for LoRA adapters
@@ -285,8 +285,8 @@ class StoredTensor:
     share        (i, n): the rows are part i of n equal parts of the tensor's rows, or of the rows
                  of each matrix of a tensor of several
     alternating  whether the rows are instead every n-th one from row i on
-    grouped      (n, i, j): the tensor's rows are n equal groups, of which the parameter has rows i
-                 to j each; None: the rows are not in groups
+    grouped      (n, i, j): the tensor's rows are n equal groups, and the parameter has rows i to j
+                 of each; None: the rows are not in groups
     transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor

@@ -5,7 +5,7 @@ the token before it,
 
     y = assistant(proj [embed(x_p) ; h]),    h' = post(y)
 
-where `embed` is that of the model, and each layer of the assistant has queries only: it attends to
+where `embed` is the model's, and each layer of the assistant has queries only: it attends to
 the keys and values of the model's last layer of its kind, with or without a window. The head of the
 assistant gives the logits of x_{p+1} from y, and h' takes the place of h in the draft of the token
 after that. Every draft has the rotary position p: the drafted tokens have no keys
@@ -51,7 +51,7 @@ class Assistant(Protocol):
         inputs      the embedding of a token and the state before it (1, 2 * E)
         position    of the token, i32 (1,)
         local       keys and values of the model's last layer with a window
-        everywhere  those of its last layer without one
+        everywhere  keys and values of its last layer without a window
         """
 
 
@@ -94,7 +94,7 @@ class AssistantDrafter(StatelessDrafter):
             caches = {
                 i: LayerCache(
                     buffers=[tuple(next(remaining) for _ in self._specs[i])],
-                    starts=[position + -1],  # that of the token has no key yet
+                    starts=[position + -1],  # the token's own position has no key yet
                     keys=point.keys,
                     window=self._model.window(self._layers[i]),
                 )

@@ -1,7 +1,7 @@
 """A draft model: a small language model of the same vocabulary, whose next tokens are drafts.
 
 A prefill of the large model also has the small one read its tokens, so the rows of a prompt are in
-the prefix cache with those of the large one. A decode or a verify does not: a step that drafts
+the prefix cache with the rows of the large one. A decode or a verify does not: a step that drafts
 nothing costs nothing more. A draft first reads the tokens that were accepted since the last one
 (speculative decoding: Leviathan et al., 2023; here the draft is greedy, and a drafted token is
 accepted if the sampler of the large model chooses it).

@@ -241,7 +241,7 @@ def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
 
     weights  f32 (D * rows,): the weight of the token after each of `following`; 0 for none
 
-    The inputs are those of `frozen`, then the weights, then the parameters of the layer.
+    The inputs are the inputs of `frozen`, the weights, and the parameters of the layer.
     """
     state, embedded, head, known = frozen.outputs
     count = state.shape[0]

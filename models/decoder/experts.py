@@ -41,8 +41,8 @@ class ExpertsConfig(DecoderConfig):
     experts_per_token C
     expert_ffn        the width between the matrices of an expert
     routed            whether each layer has experts
-    scores            of all experts: their softmax or sigmoid; or those of the C largest logits are
-                      their softmax
+    scores            softmax or sigmoid of all experts' logits, or the softmax of the C largest
+                      logits
     choice_bias       whether a number for each expert is added to its score for the choice alone
     normalized        whether the scores of a token's experts are divided by their sum
     sum_offset        is added to that sum
@@ -215,7 +215,7 @@ def after_dense_layers(dense: int, layers: int) -> tuple[bool, ...]:
 def experts_from_config_json(
     data: ConfigJson, fields: Mapping[str, Any], *, width: str = "moe_intermediate_size"
 ) -> dict[str, Any]:
-    """The fields of `ExpertsConfig` except `windows`; `fields` are those of `DecoderConfig`.
+    """The fields of `ExpertsConfig` except `windows`; `fields` has the fields of `DecoderConfig`.
 
     The key `width` has the width between the matrices of an expert. Raises ConfigError.
     """
@@ -234,9 +234,9 @@ def experts_from_config_json(
 
 
 def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `ExpertsConfig` except the router's; `fields` are those of `DecoderConfig`.
+    """The fields of `ExpertsConfig` except the router's; `fields` has those of `DecoderConfig`.
 
-    Where a file does not say the width of an expert, it is that of an MLP. Raises ConfigError.
+    By default an expert is as wide as an MLP. Raises ConfigError.
     """
     dense = data.count("leading_dense_block_count", default=0)
     data.ignore("expert_shared_count")  # the width of the shared MLP says it

@@ -34,9 +34,9 @@ _SPARSITY, _SPARSE_LAYERS = 0.95, 10  # where a file does not say them
 class Gemma3nConfig(Gemma4Config):
     """The shape of a model.
 
-    streams      S, hidden states of a token, of which layers read the first one
+    streams      S, hidden states of a token; layers read the first
     laurel_rank  the rank of the layer beside attention
-    layer_vocab  tokens that have embeddings for each layer; the others have those of token 0
+    layer_vocab  tokens that have embeddings for each layer; the others have token 0's
     deviations   for each layer, the standard deviations that inputs of its MLP's activation are
                  above their mean: the others become 0. None: all inputs are kept
     """

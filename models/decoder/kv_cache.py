@@ -99,8 +99,8 @@ class LayerCache:
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
     count    the tokens of the only span that are not padding, i32 (1,), of a recurrence; None: all
-    block    i32 (2,): the first position of the only span, and the one after those of its tokens
-             that see each other. None: a token sees no later one
+    block    i32 (2,): the first position of the only span, and the end of its tokens that see each
+             other. None: a token sees no later one
     """
 
     buffers: list[tuple[Tensor, ...]]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
 
-_EPS = 1e-6  # of the norms inside, whatever `norm_eps` is: that of transformers
+_EPS = 1e-6  # of the norms inside, whatever `norm_eps` is, as in transformers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def _rows(config: LatentConfig) -> tuple[int, tuple[int, ...]]:
     return config.heads, (config.key_width, config.value_width)
 
 
-# Both in one matrix, of which a head's rows for keys are a projection to them, not of queries.
+# Both in one matrix. A head's rows for keys project the latent vector to keys.
 KEYS_AND_VALUES = GroupedRows(
     folder="self_attn.kv_b_proj",
     gguf="attn_kv_b",

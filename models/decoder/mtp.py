@@ -14,7 +14,7 @@ which they were merged: frequent ones first. Others are never drafted (FR-Spec, 
 drafts the most frequent tokens of a corpus).
 
 Every read of the model also writes the layer's keys and values of the tokens that it reads, from
-the model's hidden states, and keeps the latest states: a token needs that of the token before it.
+the model's hidden states, and keeps the latest states: a token needs the state before it.
 
 `N` is sequences x tokens, `n` the new tokens of a sequence, `E` the hidden width, `D` the tokens
 that can be drafted.

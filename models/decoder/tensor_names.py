@@ -48,7 +48,7 @@ GGUF_NAMES_WITH_NORMS_AFTER: Mapping[str, str] = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 QUERIES_AND_KEYS = ("self_attn.q_proj", "self_attn.k_proj")
-# Not weights: tables of rotary frequencies. GgufMetadata checks that those of GGUF files are used.
+# Not weights: tables of rotary frequencies. GgufMetadata checks that a GGUF file's are used.
 _NOT_WEIGHTS = ("rotary_emb.inv_freq", *ROPE_TABLES)
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 # The parameters of a drafter, which have these names in its file.
@@ -68,7 +68,7 @@ _MTP_GGUF_NAMES = {
     "mtp.state_norm": "nextn.hnorm",
     "mtp.norm": "nextn.shared_head_norm",
 }
-_HEADS = (HEAD, f"language_model.{HEAD}")  # the second is that of a model with towers
+_HEADS = (HEAD, f"language_model.{HEAD}")  # the second is in models with towers
 _NUMBER = "*"
 _CHANNELS = 3
 
@@ -79,8 +79,8 @@ class GroupedRows:
 
     folder  the tensor's name in Hugging Face folders, as `TensorNames.joined` has names
     gguf    its name in GGUF files
-    parts   the parts, in the order of a group. Of a part that occurs again, the rows of all groups
-            follow those of its earlier occurrence in all groups
+    parts   the parts, in the order of a group. Where a part occurs again, the rows of all groups
+            follow the rows of its earlier occurrence in all groups
     shape   of a configuration: the number of groups, and the rows of each part in a group
     transposed  parts that have the rows of each group as columns
     """

@@ -4,7 +4,7 @@ A group of sixteen rows (models/dsl/matrix_format.py) has 104 bytes. A quad has 
 at place i of quads 5 to 7 are a number of three digits, 0 to 26, which has five bits.
 
     64 bytes  byte i: the digits at place i of quads 0 to 4
-    32 bytes  byte i: the lower four bits of number i, and above them those of number i + 32
+    32 bytes  byte i: the lower four bits of number i, and above them those bits of number i + 32
     8 bytes   bit i / 8 of byte i % 8: the fifth bit of number i
 
 A byte x of five digits is the fraction x / 256, as in TQ1_0 of ggml (ggml-quants.c): the whole part

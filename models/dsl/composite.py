@@ -1,7 +1,7 @@
 """Ops that are functions of other ops: composites, and fused ops, which have a C kernel.
 
 A trace keeps such a function as one node, so that rules can find it (models/optimized.py). Value,
-shape rule and gradient of the node are those of the function: nothing is declared twice.
+shape rule and gradient of the node come from the function: nothing is declared twice.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Fused(Op):
     limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
     blocks     whether the first axis of every input but the first is the result's last one, in
                blocks: NumPy evaluates some blocks at a time, to save memory
-    in_numpy   (arrays, attrs) -> its value by NumPy, or that of some blocks, where the function's
-               ops compute the same several times or more slowly; None: by those
+    in_numpy   (arrays, attrs) -> its value by NumPy, or the value of some blocks, where the
+               function's ops repeat work or are slower; None: by its ops
     no_gradient  why it has no gradient; empty if it has the one of the function
     rows_apart  whether each row of the result depends on that row of the first input, and on none
                of its other rows
@@ -217,8 +217,8 @@ def composite(
 ) -> Callable[[Callable[P, Tensor]], Composite[P]]:
     """Have a trace keep a function as one node.
 
-    Positional arguments are tensors, of which the last may be None; keyword-only arguments are
-    attributes. For `blocks`, `in_numpy` and `no_gradient` see `Fused`.
+    Positional arguments are tensors; the last may be None. Keyword-only arguments are attributes.
+    For `blocks`, `in_numpy` and `no_gradient` see `Fused`.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Composite[P]:

@@ -47,7 +47,7 @@ def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
     """Divide a graph into slices of at most `limit` operations: see `work`.
 
     A slice with more has one op, or 64 rows of one. Of the cuts that leave a slice at least half of
-    the limit, the one that the fewest bytes cross is taken. Values that depend on no argument are
+    the limit, it takes the cut that the fewest bytes cross. Values that depend on no argument are
     computed in each slice that reads them.
     """
     assert not graph.in_place, "a slice updates no argument"
@@ -91,7 +91,7 @@ def work(node: Tensor) -> int:
 def products(node: Tensor) -> int:
     """The time of the products in a node: two operations a term, and _ATTENTION times in attention.
 
-    Of the products of a Fused node, those of its function.
+    For a Fused node: the products of its function.
     """
     origin = node.origin
     if not isinstance(origin, Apply):

@@ -1,6 +1,6 @@
 """Grids: the entries of four or eight columns that GGUF's types IQ1, IQ2 and IQ3 choose from.
 
-The tables are those of ggml-common.h, as kernels/product/grids.h has them.
+The tables come from ggml-common.h; kernels/product/grids.h has them in C.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Grid:
     count            of its entries: a power of two
     columns          of an entry, 4 or 8
     extra_bytes      bytes of a row in a group beside the lowest eight bits of its indices; if they
-                     are SIGN_BYTES, they are its signs, of which each eighth follows from seven,
-                     so that its bit is free; 0 without extra bits
+                     are SIGN_BYTES, they are its signs; each eighth sign follows from seven, so
+                     that its bit is free; 0 without extra bits
     upper            the bits of an index above the lowest eight, for each entry
     multiplier       the bits of a number n, where 2 n + 1 multiplies the scale of the group
     multiplier_bits  how many these are; 0: multipliers are in an array

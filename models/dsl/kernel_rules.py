@@ -80,7 +80,7 @@ def recurrence(
 
 
 # Rules of every precision: a kernel computes each token alike, so that a verification has the bits
-# of decodes, and a prompt those of its chunks, whatever their sizes.
+# of decodes, and a prompt the bits of its chunks, whatever their sizes.
 RECURRENT_RULES = (
     Rule(
         name="row_before",

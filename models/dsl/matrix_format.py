@@ -6,7 +6,7 @@ group four columns at a time (a quad), of all sixteen rows. The header kernels/p
 a picture of it, and product/grid.h `ROWS`, `GROUP` and `QUAD` again.
 
 The bits of an integer are divided among planes, each an array. A plane of 8 bits has a byte for
-each integer; of fewer bits, those of several quads share a byte: of 4 bits quad i and quad i + 4,
+each integer; of fewer bits, several quads share a byte: of 4 bits quad i and quad i + 4,
 of 2 bits four quads that follow each other, of 1 bit all eight. A plane of digits in base 3 has
 five quads in 64 bytes and three in 40 (models/dsl/base_three.py).
 
@@ -21,8 +21,8 @@ llama.cpp's K-quants do, or by floats of 8 bits, as NVFP4 does.
     scale       f16 or f32 (N / 16, K / super-block, 16); the last one of a row can be shorter
     minimum     f16, of the shape of the scale, if there is one
     multiplier  i8 (N / 16, K / 32 or K / 16, bytes, 16): of 8 bits a byte for the scale and one for
-                the minimum, of 4 bits both in one byte, that of the scale in the low nibble, or
-                without a minimum that of the first 16 columns of a group
+                the minimum, of 4 bits both in one byte, the scale's in the low nibble. Without
+                a minimum, the low nibble is for the first 16 columns of a group
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ DIGIT_BYTES = 104
 
 # ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-# The values of the levels of grids (ggml-common.h), then those of the other sign or, of IQ1 (times
-# 8), of the other offset. Kernels have the signs of IQ2 at bit 2 or 3.
+# The values of the levels of grids (ggml-common.h), then the values of the other sign or, for IQ1
+# (times 8), of the other offset. Kernels have the signs of IQ2 at bit 2 or 3.
 _IQ3_XXS_VALUES = (4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62)
 _IQ3_S_VALUES = (1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15)
 _IQ2_VALUES = (8, 25, 43, 0, -8, -25, -43, 0, -8, -25, -43, 0) + (0,) * 4
@@ -392,5 +392,5 @@ _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [
     part for table in _TABLES if table.split for part in (table.split.upper, table.split.lower)
 ]
-# Every format by name, also those of tables and of the parts of a matrix.
+# Every format by name, also the formats of tables and of the parts of a matrix.
 FORMATS: Mapping[str, MatrixFormat] = {entry.name: entry for entry in (*STORED, *_TABLES, *_PARTS)}

@@ -67,7 +67,7 @@ def _cuts(nodes: Sequence[Tensor], dependent: set[int]) -> list[int]:
 class _Copies:
     """The copies of a function's nodes that its gradients read.
 
-    nodes      those of the function, in order
+    nodes      the nodes of the function, in order
     gradients  of the function
     """
 

@@ -63,7 +63,7 @@ def limit_states(types: Types, attrs: Attrs, heads: int) -> None:
 
 
 def recurrence_kernel(function: str, types: Types, attrs: Attrs, *flags: bool) -> Kernel:
-    """The kernel of a recurrence; `flags` are those of its own."""
+    """The kernel of a recurrence; `flags` follow the shared ones."""
     (heads,), groups = types[-1].shape, attrs["groups"]
     tensors = types[COLUMN_INPUTS]
     keys, _, values, *_ = (stop - start for start, stop in attrs["columns"])

@@ -39,7 +39,7 @@ class Storage:
              `f.routed_linear`
     logits   (x, margin, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with
              `outputs`, of that many of its first rows; `cap` says that `f.soft_cap` follows
-    partial  arrays of which `logits` reads some blocks only
+    partial  the arrays that `logits` reads in part, by blocks
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
     format   of integers; None: floats
     """
@@ -157,7 +157,7 @@ BF16 = _floats("bf16", DType.BF16, times_bf16)
 TRAINED: Mapping[str, Storage] = {
     storage.name: storage for storage in (F32, _floats("bf16", DType.BF16, f.times_weight))
 }
-# Ways to store a matrix, by name; those of tables are not among them.
+# Ways to store a matrix, by name, without the ways to store a table.
 STORAGES: Mapping[str, Storage] = {
     storage.name: storage for storage in (F32, BF16, *map(_integers, STORED))
 }

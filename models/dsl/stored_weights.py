@@ -1,7 +1,7 @@
 """The weights of a model as they are stored, and the rules that have a graph read them so.
 
 A model is traced with f32 weights. `stored_graph` replaces the products with a matrix, and the
-lookups of its rows, by those of its stored form.
+lookups of its rows, by products with and lookups in its stored form.
 """
 
 from __future__ import annotations

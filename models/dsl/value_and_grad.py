@@ -32,7 +32,7 @@ def value_and_grad(
     the value is a float scalar, and NoGradientError as `gradients` does.
 
     Value and gradients are computed with a barrier behind each product and each convolution, before
-    those of the gradients, and before sums over leading axes. Without, the compiler fuses the ops
+    the gradients' products, and before sums over leading axes. Without, the compiler fuses the ops
     that read a large product into one kernel, and then refuses its size; and it refuses to write
     what such a sum reads from the kernel of the sum, which runs in one workgroup. Gradients of
     functions that are linear in some tensors have more barriers.
@@ -46,22 +46,22 @@ def value_and_grad(
     gradients = vector_jacobian_product(_applied((value,)), (value,), upstream, with_respect_to)
     if recompute:
         gradients = with_recomputation(value, gradients)
-    apart = waiting_kernels(_applied((value,)), _applied((value, *gradients)), upstream[0])
-    return value, _separated(gradients, (value, *with_respect_to), apart)
+    pairs = waiting_kernels(_applied((value,)), _applied((value, *gradients)), upstream[0])
+    return value, _separated(gradients, (value, *with_respect_to), pairs)
 
 
 def _separated(
     tensors: tuple[Tensor, ...],
     kept: tuple[Tensor, ...],
-    apart: Set[tuple[int, int]] = frozenset(),
+    pairs: Set[tuple[int, int]] = frozenset(),
 ) -> tuple[Tensor, ...]:
     """The same values in ops that are lowered, with barriers around products and some sums.
 
-    The tensors `kept`, and those that they are computed from, stay as they are. The nodes of the
-    pairs `apart` read the other tensor of the pair behind a barrier.
+    The tensors `kept`, and all that they are computed from, stay as they are. The node of each of
+    the `pairs` reads the other tensor of its pair behind a barrier.
     """
     new = {id(tensor): tensor for tensor in in_order(kept)}
-    _separate(_applied(tensors), new, apart)
+    _separate(_applied(tensors), new, pairs)
     return tuple(new.get(id(tensor), tensor) for tensor in tensors)
 
 
@@ -70,7 +70,7 @@ def _is_product(node: Tensor) -> bool:
     return op is ops.convolution or (op is not None and op.reads is Reads.LAID_OUT)
 
 
-def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor], apart: Set[tuple[int, int]]) -> None:
+def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor], pairs: Set[tuple[int, int]]) -> None:
     """Add the nodes' new forms to `new`, by the identities of the old ones."""
 
     def mapped(tensor: Tensor) -> Tensor:
@@ -81,8 +81,8 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor], apart: Set[tuple[
         return ops.barrier(source) if isinstance(source.origin, Apply) else source
 
     def read(node: Tensor, tensor: Tensor) -> Tensor:
-        is_apart = (id(node), id(tensor)) in apart or contracted_broadcast(node)
-        return behind_barrier(tensor) if is_apart else mapped(tensor)
+        is_separate = (id(node), id(tensor)) in pairs or contracted_broadcast(node)
+        return behind_barrier(tensor) if is_separate else mapped(tensor)
 
     for node in nodes:
         if id(node) in new:

@@ -1,6 +1,6 @@
 """Command R and Aya: attention and MLP side by side, after one norm.
 
-Source: the model `cohere` of transformers (Cohere, 2024); the blocks are those of GPT-J (2021).
+Source: the model `cohere` of transformers (Cohere, 2024); the blocks are GPT-J's (2021).
 """
 
 from __future__ import annotations

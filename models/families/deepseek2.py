@@ -117,7 +117,7 @@ def from_gguf(data: GgufMetadata) -> Config:
         "head_dim": latent + rotary,
         "rope_magnitude": 1.0,
     }
-    # Files without the key are those of DeepSeek-V2, and the first ones of GLM-4.7-Flash.
+    # The files of DeepSeek-V2 and the first files of GLM-4.7-Flash lack the key.
     is_corrected = data.has_tensor(f"blk.{fields['layers'] - 1}.exp_probs_b.bias")
     number = data.size("expert_gating_func", default=2 if is_corrected else 1)
     if number not in _GATES:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 def largest_of_normal(gate: Tensor, deviations: float) -> Tensor:
     """What exceeds the mean of a row of (N, F) by more than `deviations` standard deviations."""
     gate = ops.barrier(gate)  # a sequence's sums must not depend on the batch size
-    apart = gate - f.along_axes(f.mean(gate, 1), gate, (1,))
-    deviation = ops.sqrt(f.mean(apart * apart, 1)) * deviations
-    return f.relu(apart - f.along_axes(deviation, apart, (1,)))
+    centered = gate - f.along_axes(f.mean(gate, 1), gate, (1,))
+    deviation = ops.sqrt(f.mean(centered * centered, 1)) * deviations
+    return f.relu(centered - f.along_axes(deviation, centered, (1,)))
 
 
 def sparse_gelu(gate: Tensor, deviations: float | None) -> Tensor:

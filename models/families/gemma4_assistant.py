@@ -72,7 +72,7 @@ class Config(Gemma4Config):
 class ClusteredHead(nn.Module):
     """The head for the tokens of the clusters whose centroids are closest.
 
-    token_ordering  f32 (V,): the tokens of the first cluster, then those of the second, and so on
+    token_ordering  f32 (V,): the tokens of the first cluster, of the second, and so on
     """
 
     def __init__(self, hidden: int, tokens: int, clusters: int, chosen: int) -> None:

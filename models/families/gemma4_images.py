@@ -142,7 +142,7 @@ def gguf_fields_with_tower(data: GgufMetadata) -> dict[str, Any]:
 def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any]:
     """The fields that `Config` adds to the text model's.
 
-    Files do not say whether the rows of an image see each other: those of the larger models do.
+    Files do not say whether the rows of an image see each other: in the larger models they do.
     """
     keys = data.projector("gemma4v", text["hidden"], "mm.input_projection.weight", axis=0)
     blocks = text["layer_embedding"] is None
@@ -150,7 +150,7 @@ def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the processor's settings; defaults are those of the published models."""
+    """Read the processor's settings; defaults are the published models' settings."""
     return gemma4v.image_input(config.grid, config.table_side, data, both_ways=config.has_blocks)
 
 

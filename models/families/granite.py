@@ -150,7 +150,7 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
     kv_heads  key/value heads of a hybrid, whose metadata say them by layer. Its attention has no
               positions
     """
-    if kv_heads is None:  # as Granite 4 has them, whose converter is that of its hybrids
+    if kv_heads is None:  # Granite 4, whose files have the keys of its hybrids, too
         data.ignore(*_OF_MAMBA_IN_GGUF)
     if (rotates := data.flag(_ROTATES, default=True)) != (kv_heads is None):
         raise ConfigError(f"{_ROTATES}: got {rotates}, supported is {not rotates}")
@@ -167,7 +167,7 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
 def without_experts(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a model without experts; Granite 4's files state an expert_count of 0.
 
-    The width of an MLP is then that of the shared one. Raises ConfigError.
+    An MLP is then as wide as the shared one. Raises ConfigError.
     """
     if experts := data.count("expert_count", default=0):
         raise ConfigError(f"expert_count: got {experts}, supported is 0")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
 
-_PERIOD = 4  # the first of so many layers sees the whole context
+_PERIOD = 4  # the first of this many layers sees the whole context
 _WINDOW = 128
 
 

@@ -123,7 +123,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the processor's settings; defaults are those of the published models."""
+    """Read the processor's settings; defaults are the published models' settings."""
     data.fixed(
         downsample_factor=config.merged_patches, encoder_patch_size=config.patch_size,
         use_thumbnail=True,

@@ -39,9 +39,9 @@ _CONV, _TAPS, _WINDOW = "conv", 7, 256
 
 @dataclass(frozen=True, kw_only=True)
 class Config(lfm2.Config):
-    """The shape of a model; the rotary positions are for layers without a window.
+    """The shape of a model; `rope_base` is for layers without a window.
 
-    local_rope_base  base of those of layers with a window
+    local_rope_base  base of the rotary positions of layers with a window
     """
 
     local_rope_base: float

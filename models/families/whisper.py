@@ -37,7 +37,7 @@ class Config(ModelConfig):
 
     mels            rows of a spectrogram
     states          S, the hidden states of the encoder: one for each two columns of a spectrogram
-    encoder_layers  and the others: the shape of the encoder, whose width is that of the decoder
+    encoder_layers  and the others: the shape of the encoder, which is as wide as the decoder
     """
 
     mels: int

@@ -1,8 +1,7 @@
 """LoRA: frozen matrices with trained low-rank terms, added to a traced graph (Hu et al., 2021).
 
 A product x W^T becomes x W^T + (alpha / rank) (x A^T) B^T; for training, with dropout of this x. In
-shape comments `R` is the rank, `K`
-the width of x, and `N` the rows of W.
+shape comments `R` is the rank, `K` the width of x, and `N` the rows of W.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def gradient_graph(
 ) -> Graph:
     """The graph of a loss and of its gradients by the adapters, in their order.
 
-    `recompute` is that of `value_and_grad`.
+    `recompute` as in `value_and_grad`.
     """
     loss, gradients = value_and_grad(
         lambda: graph.outputs[0], by=tuple(adapters.values()), recompute=recompute

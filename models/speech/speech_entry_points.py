@@ -73,7 +73,7 @@ class SpeechProgram(ArraysProgram):
     """The functions of a model of speech.
 
     heard   the buffers of a window: keys and values of each layer, of the encoder's states
-    caches  those of its text: keys and values of each layer, of tokens
+    caches  the buffers of its text: keys and values of each layer, of tokens
     """
 
     heard: tuple[CacheSpec, ...]

@@ -276,7 +276,7 @@ def distances(count: int, width: int) -> Tensor:
     """Sines and cosines of the distances 0, 1, ...: f32 (count, width)."""
     half = width // 2
     positions = ops.iota(shape=(count,), axis=0, dtype=DType.I32)
-    # The last rate is exactly 1 / _MAX_PERIOD, where that of rotary positions is a step before it.
+    # The last rate is exactly 1 / _MAX_PERIOD; rotary positions end a step before it.
     base = _MAX_PERIOD ** (half / max(half - 1, 1))
     cosine, sine = f.rope_table(positions, width, base=base)
     return ops.concatenate(sine, cosine, axis=1)

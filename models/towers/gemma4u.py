@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-_EPS = 1e-5  # that of its LayerNorms
+_EPS = 1e-5  # of its LayerNorms
 _SOUND_EPS = 1e-6
 _SOUND_MATRIX = "mm.a.input_projection.weight"
 
@@ -126,7 +126,7 @@ def gguf_input_fields(data: GgufMetadata, projector: str, hidden: int) -> dict[s
     }
 
 
-# Folders have the embeddings of a column and of a row in turn, files those of all columns first.
+# Folders have the embeddings of a column and of a row in turn, files first all columns'.
 _POSITIONS = GroupedRows(
     folder="positions",
     gguf="",

@@ -239,7 +239,7 @@ def tower_fields(data: ConfigJson) -> dict[str, Any]:
 def image_input(
     grid: ImageGrid, table_side: int, data: ConfigJson, *, both_ways: bool
 ) -> GridInput:
-    """Read the processor's settings; defaults are those of the published models.
+    """Read the processor's settings; defaults are the published models' settings.
 
     table_side  learned positions in a row and in a column
     both_ways   whether the rows of an image see each other

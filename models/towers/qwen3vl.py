@@ -4,7 +4,7 @@ Source: "Qwen3-VL Technical Report" (2025), and the models `qwen3_vl` and `qwen3
 `N` is patches, `E` the hidden width of the tower, `M` the patches that give one row of embeddings:
 the squares of 2 x 2 patches, which follow each other.
 
-Qwen3-VL adds hidden states of inner layers to those of the text model (DeepStack). Qwen3.5 does
+Qwen3-VL adds hidden states of inner layers to the text model's (DeepStack). Qwen3.5 does
 not, and configurations that ask for it are refused.
 """
 
@@ -190,7 +190,7 @@ def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
     if True in data.flags("vision.is_deepstack_layers"):
         raise ConfigError("clip.vision.is_deepstack_layers: got true, supported is false")
     patch = data.size("vision.patch_size")
-    # The converter writes that of the text model, which is the same in the published ones.
+    # The converter writes the text model's, which is equal in the published models.
     data.ignore("vision.attention.layer_norm_epsilon")
     return {
         "patch_size": patch,

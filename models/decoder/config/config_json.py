@@ -113,8 +113,8 @@ class ConfigJson(TypedKeys):
     def text_section(self, *, tied: bool | None = True) -> ConfigJson:
         """The part for the text model: one level down if there is a tower for images or sound.
 
-        tied  the only supported `tie_word_embeddings` of the whole model; None: it is that of a
-              text model that has no such key
+        tied  the only supported `tie_word_embeddings` of the whole model; None: the text model
+              has its own
         """
         if not self.has("text_config"):
             return self

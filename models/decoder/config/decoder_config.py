@@ -129,7 +129,7 @@ def from_gguf_metadata(
     rope_width  columns of a head that turn, None for all
     kv_heads    key/value heads, where the metadata say them by layer
     ffn         the width between the matrices of an MLP, where the metadata say it by layer
-    value_width the only supported width of a head of values, None for that of keys
+    value_width the only supported width of a head of values; None: the width of keys
     truncate_yarn  see `yarn_divisors`
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")

@@ -36,7 +36,7 @@ def config_fields(
 ) -> dict[str, Any]:
     """The fields of Gemma 2 and 3, from config.json; raises ConfigError.
 
-    period     the last one of so many layers has no window, unless the file says the layers
+    period     the last of this many layers has no window, unless the file says the layers
     read_rope  see `from_config_json`
     """
     gemma_keys(data, bidirectional=bidirectional)
@@ -57,8 +57,8 @@ def gguf_fields(
 ) -> dict[str, Any]:
     """The fields of Gemma 2 and 3, from GGUF metadata; raises ConfigError.
 
-    They do not state the scale of q k^T: that of the 27B, known by its depth, differs. `window` is
-    what a missing key means; None: it is refused.
+    They do not state the scale of q k^T, which differs in the 27B, known by its depth. `window` is
+    the meaning of a missing key; None: the key is required.
     """
     fields = from_gguf_metadata(data, rope_base=rope_base)
     is_27b = fields["layers"] == layers_27b

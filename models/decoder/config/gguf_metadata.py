@@ -36,7 +36,7 @@ class GgufMetadata(TypedKeys):
 
     metadata      all keys of the file
     tensors       the shapes of the file's tensors
-    read          the values of a tensor, of which only small tables of rotary divisors are read
+    read          the values of a tensor; only small tables of rotary divisors are read
     architecture  the value that `general.architecture` must have
     """
 
@@ -109,7 +109,7 @@ class GgufMetadata(TypedKeys):
     def windows_by_layer(self, layers: int, period: int | None = None) -> tuple[int | None, ...]:
         """For each layer, the keys that a token sees, itself included; None: all of them.
 
-        period  the last one of so many layers sees all of them, where the file does not say the
+        period  the last of this many layers sees all of them, where the file does not say the
                 layers, and a file without a window has none: empty. None: the file has both
         """
         pattern = "attention.sliding_window_pattern"

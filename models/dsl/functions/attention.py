@@ -50,8 +50,8 @@ def rope_table(
     Positions may also be i32 (N, D/2), one for each column.
     Within 2e-7 of the exact values for positions from 0 to 2^18 - 1.
 
-    A position's angle is a large number of which only the fraction of a turn counts, and f32 has no
-    digits left for that. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
+    Only the fraction of a turn of a position's angle counts, and f32 has no digits left for it in a
+    large angle. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
     """
     ops.require(head_dim % 2 == 0, f"an even head_dim, got {head_dim}", "rope_table")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim

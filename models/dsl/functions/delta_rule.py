@@ -56,7 +56,7 @@ def gated_delta_rule(
 
     states (ring + X, H * K * V): the state (H, K, V) after position p is row p mod `ring`; zeros
     before position 0. positions i32 (2,): of the first token, and of the last one that counts.
-    query, key (T, G * K): head h has those of group h // (H / G), or h mod G if it `takes_turns`.
+    query, key (T, G * K): head h reads group h // (H / G), or h mod G if it `takes_turns`.
     value (T, H * V), a and b (T, H), bias and rates, below 0, (H,). Token by token, with keys of
     length 1 and queries of length K^-0.5,
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["dropout"]
 
 _BITS = 24
-# Odd numbers as i32: 2^32 over the golden ratio, and those of MurmurHash3's last step.
+# Odd numbers as i32: 2^32 over the golden ratio, and two from MurmurHash3's last step.
 _GOLDEN, _FIRST, _SECOND = -0x61C88647, -0x7A143595, -0x3D4D51CB
 
 

@@ -10,10 +10,9 @@ Scores need more exact keys than mixed values need values: keys have 6 bits, val
 `R` are rows of a ring, `G` key/value heads, `D` the width of a head, a multiple of 32, `N` new
 rows. A cache of values of B bits is two tensors: bytes i8 (R, G * D * B / 8), and scales f16
 (R, G * D / 32). A value is an integer from -2^(B-1) to 2^(B-1) - 1 times the scale of its group of
-32 columns. The bytes of a group are those of u, the integer plus 2^(B-1): byte i of 16 has the
-lower four bits of column i in its lower half, and those of column 16 + i, less 8, in its upper
-half, in two's complement. Four bytes follow for each further bit, of which bit i is that of column
-i.
+32 columns. The bytes of a group hold u, the integer plus 2^(B-1): byte i of 16 has the lower four
+bits of column i in its lower half, and the lower four bits of column 16 + i, less 8, in its upper
+half, in two's complement. Four bytes follow for each further bit: bit i belongs to column i.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def _integers(packed: Tensor, groups: int, dtype: DType) -> Tensor:
 
 @composite(no_gradient="its values are rounded")
 def write_packed_scales(cache: Tensor, places: Tensor, x: Tensor, *, bits: int) -> Tensor:
-    """Scales f16 (R, G * D / 32), those of heads x (N, G, D) written at rows `places`, i32 (N,)."""
+    """Write the scales of x (N, G, D) to rows `places`, i32 (N,), of scales f16 (R, G * D / 32)."""
     return ops.scatter(cache, places, _scales(_groups(x), bits), combine="replace")
 
 
@@ -169,7 +168,7 @@ def int4_cache_attention(
     key        i8 (R, G * D * 6 / 8), value i8 (R, G * D / 2)
     key_scale  f16 (R, G * D / 32), value_scale likewise
 
-    The others are those of `cached_attention`. The result is rotated back.
+    The other arguments as in `cached_attention`. The result is rotated back.
     """
     width = query.shape[2]
 

@@ -51,7 +51,7 @@ def write_int8_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
 
 @composite()
 def write_row_scales(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
-    """Scales f32 (R, G), those of heads x (N, G, D) written at rows `places`, i32 (N,)."""
+    """Write the scales of heads x (N, G, D) to rows `places`, i32 (N,), of scales f32 (R, G)."""
     return ops.scatter(cache, places, _largest(bounded_values(x)) * (1 / 127), combine="replace")
 
 
@@ -76,7 +76,7 @@ def int8_cache_attention(
     key        i8 (R, G * D), value likewise
     key_scale  f32 (R, G), value_scale likewise
 
-    The others are those of `cached_attention`.
+    The other arguments as in `cached_attention`.
     """
 
     def read(integers: Tensor, scales: Tensor, rows: int) -> Tensor:

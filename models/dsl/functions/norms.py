@@ -94,8 +94,8 @@ def batch_norm(
 ) -> Tensor:
     """x (N, C, ...) by statistics (C,) that are known (Ioffe and Szegedy, 2015)."""
     root = ops.sqrt(running_variance + eps)
-    apart = x - along_channels(running_mean, x)
-    return _per_channel(apart / along_channels(root, x), weight, bias)
+    centered = x - along_channels(running_mean, x)
+    return _per_channel(centered / along_channels(root, x), weight, bias)
 
 
 @in_f32
@@ -126,9 +126,9 @@ def _standard(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     """x with mean 0 and variance 1 over some axes."""
     width = math.prod(x.shape[axis] for axis in axes)
     x = wide_rows(x, width)
-    apart = x - along_axes(wide_rows(mean(x, *axes), width), x, axes)
-    root = ops.sqrt(mean(apart * apart, *axes) + eps)
-    return apart / along_axes(root, x, axes)
+    centered = x - along_axes(wide_rows(mean(x, *axes), width), x, axes)
+    root = ops.sqrt(mean(centered * centered, *axes) + eps)
+    return centered / along_axes(root, x, axes)
 
 
 def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -71,9 +71,9 @@ def _three(gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(B, 3H) -> three of (B, H)."""
     batch, width = gates.shape
     # Along an axis of their own: the compiler refuses the gradient of cuts of (B, 3H).
-    apart = ops.reshape(gates, shape=(batch, 3, width // 3))
+    split = ops.reshape(gates, shape=(batch, 3, width // 3))
     reset, update, new = (
-        ops.reshape(narrow(apart, 1, gate, gate + 1), shape=(batch, width // 3))
+        ops.reshape(narrow(split, 1, gate, gate + 1), shape=(batch, width // 3))
         for gate in range(3)
     )
     return reset, update, new
@@ -115,8 +115,8 @@ def choose_gru_form(asked: str, steps: int, state: TensorType) -> GruForm:
 def gru(x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], *, reverse: bool, form: str) -> Tensor:
     """A layer in one direction: x (S, B, D) and h0 (B, H) -> the states (S, B, H).
 
-    `weights` are those of `gru_cell`. Reversed, the last step of x is the first that is read. For
-    `form` see `choose_gru_form`.
+    `weights` as in `gru_cell`. Reversed, it reads the last step of x first. For `form` see
+    `choose_gru_form`.
     """
     match choose_gru_form(form, x.shape[0], h0.type).name:
         case "fused":

@@ -1,6 +1,6 @@
 """The recurrence of Mamba-2 (Dao and Gu, 2024, "Transformers are SSMs"): a matrix per head.
 
-`T` are tokens, `C` those of a chunk, `H` heads, `G` groups of heads, `K` the width of a state, `V`
+`T` is tokens, `C` tokens of a chunk, `H` heads, `G` groups of heads, `K` the width of a state, `V`
 of a head.
 """
 
@@ -52,7 +52,7 @@ def ssm_scan(
     """A ring of states, updated by new tokens, and their outputs: see `recurrence_outputs`.
 
     states (ring + X, H * K * V), positions and `every` as of `gated_delta_rule`. query and key, C
-    and B in the paper, (T, G * K): head h has those of group h // (H / G). x and gate (T, H * V),
+    and B in the paper, (T, G * K): head h reads group h // (H / G). x and gate (T, H * V),
     steps (T, H). bias, rates, A, below 0, and skip, D, (H,). Token by token
 
         dt = softplus(steps + bias)

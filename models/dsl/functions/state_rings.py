@@ -1,6 +1,6 @@
 """Rings of states of recurrences, and recurrences of several tokens as products of matrices.
 
-`T` are tokens, `C` those of a chunk, `H` heads, `K` the width of a key, `V` of a value.
+`T` is tokens, `C` tokens of a chunk, `H` heads, `K` the width of a key, `V` of a value.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def variance(x: Tensor, *axes: int, correction: int) -> Tensor:
     count = _count(x, folded)
     if count <= correction:
         raise TypeRuleError(f"variance: got {count} elements, expected more than {correction}")
-    apart = x - along_axes(mean(x, *folded), x, folded)
-    return ops.reduce_sum(apart * apart, axes=folded) * (1.0 / (count - correction))
+    centered = x - along_axes(mean(x, *folded), x, folded)
+    return ops.reduce_sum(centered * centered, axes=folded) * (1.0 / (count - correction))
 
 
 def argmax(x: Tensor, *, axis: int) -> Tensor:

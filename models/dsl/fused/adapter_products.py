@@ -4,10 +4,10 @@ A projection y = x W^T becomes y + scale * (x A^T) B^T (Hu et al., 2021). A prog
 adapters; a sequence names its place, from 1 on, or 0 for no adapter. A row without an adapter is
 not changed, and of the places only those that are named are read.
 
-In shape comments `N` is rows, those of sequence after sequence, `S` sequences, `P` places, `R` the
-rank, `K` the width of x, `T` the ranks of all matrices that read x together, and `M` outputs.
+In shape comments `N` is rows, sequence after sequence, `S` sequences, `P` places, `R` the rank,
+ `K` the width of x, `T` the ranks of all matrices that read x together, and `M` outputs.
 
-Factors are floats, or int8. Then the scales of A's rows are part of B, those of B's rows, its
+Factors are floats, or int8. Then the scales of A's rows are part of B, the scales of B's rows, its
 outputs, are an input, and products with B round the terms of a matrix to 16 bits.
 """
 
@@ -87,8 +87,8 @@ def _lora_down(x: Tensor, chosen: Tensor, a: Tensor) -> Tensor:
 def _by_terms(factors: Tensor) -> Tensor:
     """Factors B i8 (N, blocks, R / 4, 64) in the order of floats: (N, blocks, R, 16)."""
     rows, blocks, fours, _ = factors.shape
-    apart = ops.reshape(factors, shape=(rows, blocks, fours, LANES, TERMS))
-    ordered = ops.transpose(apart, order=(0, 1, 2, 4, 3))
+    split = ops.reshape(factors, shape=(rows, blocks, fours, LANES, TERMS))
+    ordered = ops.transpose(split, order=(0, 1, 2, 4, 3))
     return ops.reshape(ordered, shape=(rows, blocks, fours * TERMS, LANES))
 
 

@@ -39,7 +39,7 @@ _PREFILL_QUERIES = (64, 32, 16)
 PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
 WORKGROUPS = 8
-# A kernel computes so many values of a head at a time.
+# The values of a head that a kernel computes at a time.
 LANES = 16
 
 
@@ -274,7 +274,7 @@ write_int8_rows: Fused = Fused(
 
 write_row_scales: Fused = Fused(
     name="write_row_scales",
-    doc="`f.write_row_scales`: the scales of a cache of int8 with those of new rows.",
+    doc="`f.write_row_scales`: writes the scales of new rows of a cache of int8.",
     reference=f.write_row_scales.op.reference,
     limits=lambda types, _: row_limits(types, types[2].dtype, 1),
     kernel=lambda types, _, __: row_kernel("write_row_scales", types[2]),

@@ -126,7 +126,7 @@ write_packed_rows: Fused = Fused(
 
 write_packed_scales: Fused = Fused(
     name="write_packed_scales",
-    doc="`f.write_packed_scales`: the scales of a cache of 6 or 4 bits with those of new rows.",
+    doc="`f.write_packed_scales`: writes the scales of new rows of a cache of 6 or 4 bits.",
     reference=f.write_packed_scales.op.reference,
     no_gradient=f.write_packed_scales.op.no_gradient,
     limits=lambda types, attrs: _row_limits(types, attrs, DType.F16, 1),

@@ -90,7 +90,7 @@ def product_kernel(
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
-    `types` are those of its inputs: of x (M, K) and, from `matrix` on, of the arrays of a matrix.
+    `types` are its inputs' types: of x (M, K) and, from `matrix` on, of the arrays of a matrix.
     Each workgroup rounds its rows, so rows are divided first, and then blocks, until there are
     `workgroups` of them or one for each block.
     """

@@ -48,7 +48,7 @@ def negative_powers(result: TensorType) -> Lowering:
     """x to the power of y as C and NumPy have it, for every x and y.
 
     IREE's math.powf is exp(y log x): NaN where x is negative, where the exponent of 0 or an
-    infinity is 0, and where that of 1 is infinite.
+    infinity is 0, and where the exponent of 1 is infinite.
     """
     scalar_type = result.dtype.mlir
     axes = ", ".join(f"d{axis}" for axis in range(result.rank))

@@ -116,7 +116,7 @@ def large_vector_sizes(node: Tensor, sets: TensorSets) -> set[int]:
 
     The compiler packs an operand of a product in the dispatch that computes it, and refuses some: a
     norm whose input is packed for another product, what attention returns, the product of a gate.
-    With a few rows it does not. Of a product, it computes tiles, and gathers those of a slice of
+    With a few rows it does not. It computes tiles of a product, and gathers the tiles of a slice of
     another tensor element by element. It also computes a product in the dispatch that repeats it,
     as a choice of experts by their logits does.
     """

@@ -91,7 +91,7 @@ def _vjp(
     stacked = attrs["keep"] == "all"
     states = _before(initial, output if stacked else scan(*inputs, **every), reverse=reverse)
     zeros = full_like(initial, 0.0)
-    # At a step's state arrive the gradient from outside and that of the step after it.
+    # A step's state gets the gradient from outside and the gradient of the step after it.
     outside = (upstream,) if stacked else ()
     end = zeros if stacked else upstream
     back = {**every, "sequences": 1 + len(outside) + count, "reverse": not reverse}

@@ -64,7 +64,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 
 def _reach(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
     """How many elements a kernel spans along each spatial axis."""
-    return tuple((size - 1) * apart + 1 for size, apart in zip(kernel, dilation, strict=True))
+    return tuple((size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True))
 
 
 def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
@@ -119,7 +119,7 @@ def spread(
         (span - 1, span - 1, stride - 1)
         for span, stride in zip(_reach(kernel, dilation), strides, strict=True)
     ]
-    apart = pad(y, padding=((0, 0, 0), (0, 0, 0), *around))
+    spread = pad(y, padding=((0, 0, 0), (0, 0, 0), *around))
     spatial = tuple(range(3, 3 + len(kernel)))
     grouped = reshape(weight, shape=(groups, leading[0] // groups, leading[1], *kernel))
     swapped = reshape(
@@ -127,7 +127,7 @@ def spread(
         shape=(groups * leading[1], leading[0] // groups, *kernel),
     )
     return convolution(
-        apart,
+        spread,
         reverse(swapped, axes=tuple(range(_LEADING, weight.type.rank))),
         strides=(1,) * len(kernel),
         dilation=dilation,

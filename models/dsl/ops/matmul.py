@@ -345,7 +345,7 @@ def _matrix_product(x: Tensor, y: Tensor) -> Tensor:
         dtype=DType.F32 if x.dtype in NARROW else x.dtype,
     )
     product = product if product.dtype is x.dtype else convert(product, dtype=x.dtype)
-    # Its axes: shared, those of x alone, M, those of y alone, N. One of the two has none.
+    # Its axes: shared, of x alone, M, of y alone, N. Either x or y has none of its own.
     rows = shared + x_alone
     alone = (*range(shared, rows), *range(rows + 1, rows + 1 + y_alone))
     order = (*alone, *range(shared), rows, rows + 1 + y_alone)

@@ -63,7 +63,7 @@ def _exported(tree: ast.Module, names: Iterable[str]) -> list[str]:
 
 
 def _constructor(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> ast.FunctionDef | None:
-    """The class's own, or that of its base in the same file."""
+    """The constructor of a class, or of its base in the same file."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return item
