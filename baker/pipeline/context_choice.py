@@ -115,4 +115,4 @@ def _all_of(config: ModelConfig) -> str:
         return (
             f"of the model's {config.max_context:,}: longer ones change the values of short texts"
         )
-    return "that of the model; a server uses as much of it as its memory allows"
+    return "the model's; a server uses as much of it as its memory allows"
