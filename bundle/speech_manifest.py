@@ -19,7 +19,7 @@ calls that returns the logits after each token of a text, and the scores of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Iterable, Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass
 from typing import Literal
 
@@ -125,14 +125,9 @@ class SpeechManifest(ArraysManifest):
             vocab_size=self.vocab_size,
             context=self.context,
             states=self.states,
-            alignment_heads=len(self.alignment_heads),
-            buffers=self.buffer_bytes,
+            heads=len(self.alignment_heads),
+            buffers=(*self.heard, *self.caches),
         )
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers of a window and its text."""
-        return sum(spec.bytes for spec in (*self.heard, *self.caches))
 
     @property
     @override
@@ -147,17 +142,20 @@ def speech_memory(
     vocab_size: int,
     context: int,
     states: int,
-    alignment_heads: int,
-    buffers: int,
+    heads: int,
+    buffers: Iterable[CacheSpec],
 ) -> Memory:
-    """The memory that serving takes; `buffers` are the bytes of those of a window and its text."""
+    """The memory that serving takes, with the buffers of a window and its text.
+
+    `heads` are the alignment heads, and the others as in SpeechManifest.
+    """
     cells = (context // 2 + _AROUND_TEXT) * states
-    alignment = cells * (_SCORE_BYTES * alignment_heads + _FILTER_BYTES) if alignment_heads else 0
+    alignment = cells * (_SCORE_BYTES * heads + _FILTER_BYTES) if heads else 0
     return Memory(
         vocab_size=vocab_size,
         context=context,
         weights=footprint.laid_out + footprint.read,
-        slot=buffers,
+        slot=sum(spec.bytes for spec in buffers),
         block=0,
         steps={1: max(footprint.calls.values(), default=0) + max(_WINDOW_MEMORY, alignment)},
     )

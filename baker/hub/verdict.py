@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.memory_bandwidth import physical_cores, read_bandwidth
 from hearthd.baker.pipeline.bake import resolve
-from hearthd.baker.pipeline.bake_encoder import EncoderPlan
+from hearthd.baker.pipeline.bake_arrays import ModelPlan
 from hearthd.baker.pipeline.bake_options import BakeOptions
-from hearthd.baker.pipeline.bake_speech import SpeechPlan
 from hearthd.baker.pipeline.language_plan import LanguagePlan
-from hearthd.baker.pipeline.memory_plan import footprint, program_memory, token_bytes
+from hearthd.baker.pipeline.memory_plan import program_memory, token_bytes
 from hearthd.baker.pipeline.recipe import size_of
 from hearthd.baker.pipeline.shared_stages import storing_in
 from hearthd.baker.weights.source import FLOAT_TYPES
-from hearthd.bundle import encoder_memory, megabytes, speech_memory
+from hearthd.bundle import megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,7 @@ class Verdict:
     precision  how matrices are stored
     memory     that serving takes
     slots      sequences at once
-    per_token  bytes of weights that a decode reads; None for an encoder or a model of speech
+    per_token  bytes of weights that a decode reads; None unless a language model
     has_tower  whether it reads images
     """
 
@@ -73,10 +72,8 @@ def examine(weights: Path) -> Verdict:
     match resolve(BakeOptions(weights=weights)):
         case LanguagePlan() as plan:
             return _of_language_model(plan)
-        case EncoderPlan() as plan:
-            return _of_encoder(plan)
-        case SpeechPlan() as plan:
-            return _of_speech(plan)
+        case ModelPlan() as plan:
+            return _of_other_model(plan)
         case _:
             raise AssertionError("weights without a name are never a GRU's")
 
@@ -99,35 +96,13 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
     )
 
 
-def _of_encoder(plan: EncoderPlan) -> Verdict:
-    program = plan.program()
-    plan.locate(program)
-    weights = footprint(program.graphs, program.parameters)
+def _of_other_model(plan: ModelPlan) -> Verdict:
+    """The verdict on an encoder or a model of speech."""
+    plan.locate(plan.program())
     return Verdict(
         model=" ".join(filter(None, (plan.record.model, _folder_types(plan.source)))),
         precision=plan.precision,
-        memory=encoder_memory(weights, plan.config.vocab_size, plan.lengths[-1]),
-        slots=1,
-        per_token=None,
-        has_tower=False,
-    )
-
-
-def _of_speech(plan: SpeechPlan) -> Verdict:
-    program, config = plan.program(), plan.config
-    plan.locate(program)
-    memory = speech_memory(
-        footprint(program.graphs, program.parameters),
-        vocab_size=config.vocab_size,
-        context=config.max_context,
-        states=config.states,
-        alignment_heads=len(plan.alignment_heads),
-        buffers=sum(spec.bytes for spec in (*program.heard, *program.caches)),
-    )
-    return Verdict(
-        model=plan.record.model,
-        precision=plan.precision,
-        memory=memory,
+        memory=plan.memory(),
         slots=1,
         per_token=None,
         has_tower=False,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.baker.atomic_folder import check_destination
-from hearthd.baker.pipeline.bake_encoder import EncoderPlan, bake_encoder, encoder_plan
+from hearthd.baker.pipeline.bake_arrays import bake_model
+from hearthd.baker.pipeline.bake_encoder import EncoderPlan, EncoderToBake, encoder_plan
 from hearthd.baker.pipeline.bake_gru import GRU, GruPlan, bake_gru, gru_plan
 from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.bake_options import BadOption
-from hearthd.baker.pipeline.bake_speech import SpeechPlan, bake_speech, speech_plan
+from hearthd.baker.pipeline.bake_speech import SpeechPlan, SpeechToBake, speech_plan
 from hearthd.baker.pipeline.image_projector import with_projector
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import open_named, packaged_weights
@@ -42,9 +43,9 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
         case LanguagePlan():
             return bake_language_model(plan, progress)
         case EncoderPlan():
-            return bake_encoder(plan, progress)
+            return bake_model(plan, EncoderToBake, progress)
         case SpeechPlan():
-            return bake_speech(plan, progress)
+            return bake_model(plan, SpeechToBake, progress)
         case GruPlan():
             return bake_gru(plan, progress)
 

@@ -5,6 +5,7 @@ The caller provides the traced functions (`models.program.ArraysProgram`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.targets import runnable
-from hearthd.baker.parameters.parameter_writer import Located
+from hearthd.baker.parameters.parameter_writer import Located, locate
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.shared_stages import (
     compile_in_background,
@@ -29,6 +30,7 @@ from hearthd.bundle import (
     FORMAT,
     GOLDEN,
     PARAMETERS,
+    TOKENIZER,
     ArraysManifest,
     FunctionSpec,
     InputSpec,
@@ -43,7 +45,7 @@ from hearthd.runtime.golden_arrays import GoldenExample, write_examples
 from hearthd.runtime.self_test import self_test_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hearthd.baker.pipeline.shared_stages import (
@@ -55,7 +57,8 @@ if TYPE_CHECKING:
     )
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import ProgramFile
+    from hearthd.bundle import Memory, ProgramFile
+    from hearthd.models.decoder.architecture import ArchitectureFiles
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ArraysProgram
     from hearthd.runtime.array_bytes import Array, Arrays
@@ -151,6 +154,59 @@ class ArraysToBake:
     def manifest(self, fields: Mapping[str, Any]) -> ArraysManifest:
         """The manifest with the fields that every program has."""
         return ArraysManifest(**fields, precision="f32", tolerance=TOLERANCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan(ABC):
+    """One bake of a model with a tokenizer whose functions an architecture traces.
+
+    record        what the provenance says of it
+    destination   where the bundle is written, and for which machines
+    architecture  and `config`: what the weights of `source` are
+    precision     how matrices are stored
+    tokenizer     text of tokenizer.json
+    """
+
+    record: BakeRecord
+    destination: Destination
+    source: WeightSource
+    architecture: ArchitectureFiles[Any]
+    config: Any
+    precision: str
+    tokenizer: str
+
+    @abstractmethod
+    def program(self) -> ArraysProgram:
+        """The traced functions; raises BakeError if the precision cannot store a matrix."""
+
+    @abstractmethod
+    def memory(self) -> Memory:
+        """The memory that serving takes."""
+
+    def locate(self, program: ArraysProgram) -> tuple[Located, ...]:
+        """The tensors of each weight of the program; raises a WeightsError."""
+        return locate(self.source, self.architecture, self.config, program)
+
+
+def bake_model(plan: ModelPlan, to_bake: Callable[..., ArraysToBake], progress: Progress) -> Path:
+    """Bake the model of a plan; returns the bundle's folder. Raises what bake_arrays raises.
+
+    `to_bake` is the class of the model, which has `plan` besides the fields of ArraysToBake.
+    """
+    with progress.stage("trace the model"):
+        program = plan.program()
+        model = to_bake(
+            record=plan.record,
+            architecture=plan.architecture.name,
+            config=plan.architecture.to_manifest(plan.config),
+            program=program,
+            source=plan.source,
+            located=plan.locate(program),
+            texts={TOKENIZER: plan.tokenizer},
+            plan=plan,
+        )
+    bake_arrays(model, plan.destination, progress)
+    return plan.destination.out
 
 
 def bake_arrays(model: ArraysToBake, destination: Destination, progress: Progress) -> None:

@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.parameters.parameter_writer import locate
-from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
+from hearthd.baker.pipeline.bake_arrays import ArraysToBake, ModelPlan
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination, storing_in
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
-from hearthd.bundle import MIN_CONTEXT, TOKENIZER, EncoderManifest
+from hearthd.bundle import MIN_CONTEXT, EncoderManifest, encoder_memory
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.encoder_recipe import EncoderDefaults
-    from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
-    from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
+    from hearthd.bundle import Memory
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
     from hearthd.models.program import ArraysProgram
@@ -46,43 +42,30 @@ _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderPlan:
-    """One bake of an encoder.
+class EncoderPlan(ModelPlan):
+    """One bake of an encoder; `lengths` are the lengths of its functions, in tokens, rising."""
 
-    record        what the provenance says of it
-    destination  where the bundle is written, and for which machines
-    architecture  and `config`: what the weights of `source` are
-    precision     how matrices are stored
-    lengths       of the functions, in tokens, rising
-    tokenizer     text of tokenizer.json
-    """
-
-    record: BakeRecord
-    destination: Destination
-    source: WeightSource
     architecture: EncoderArchitecture[Any]
-    config: Any
-    precision: str
     lengths: tuple[int, ...]
-    tokenizer: str
 
+    @override
     def program(self) -> ArraysProgram:
-        """The program of the bundle; raises BakeError if the precision cannot store a matrix."""
         options = EncoderOptions(precision=self.precision, lengths=self.lengths)
         with storing_in(self.precision):
             return self.architecture.program(self.config, options)
 
-    def locate(self, program: ArraysProgram) -> tuple[Located, ...]:
-        """The tensors of each weight of the program; raises a WeightsError."""
-        return locate(self.source, self.architecture, self.config, program)
+    @override
+    def memory(self) -> Memory:
+        program = self.program()
+        size = footprint(program.graphs, program.parameters)
+        return encoder_memory(size, self.config.vocab_size, self.lengths[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderModel(ArraysToBake):
+class EncoderToBake(ArraysToBake):
     """An encoder to bake: its golden examples are texts."""
 
-    vocab_size: int
-    precision: str
+    plan: EncoderPlan
 
     @override
     def example_inputs(self, graph: Graph) -> Arrays:
@@ -92,7 +75,9 @@ class EncoderModel(ArraysToBake):
         counts = rng.integers(1, length + 1, batch)
         counts[0] = length
         return {
-            "tokens": rng.integers(0, self.vocab_size, (batch, length)).astype(np.int32),
+            "tokens": rng.integers(0, self.plan.config.vocab_size, (batch, length)).astype(
+                np.int32
+            ),
             "types": np.zeros((batch, length), np.int32),
             "counts": counts.astype(np.int32),
         }
@@ -102,11 +87,11 @@ class EncoderModel(ArraysToBake):
         """The manifest with the fields that every program has."""
         return EncoderManifest(
             **fields,
-            precision=self.precision,
-            tolerance=PRECISIONS[self.precision].tolerance,
-            vocab_size=self.vocab_size,
+            precision=self.plan.precision,
+            tolerance=PRECISIONS[self.plan.precision].tolerance,
+            vocab_size=self.plan.config.vocab_size,
             footprint=footprint(self.program.graphs, self.program.parameters),
-            pair_prompt=ENCODERS[self.architecture].pair_prompt,
+            pair_prompt=self.plan.architecture.pair_prompt,
         )
 
 
@@ -133,25 +118,6 @@ def encoder_plan(options: BakeOptions, source: WeightSource, family: Family) -> 
         lengths=lengths,
         tokenizer=text_tokenizer_json(source),
     )
-
-
-def bake_encoder(plan: EncoderPlan, progress: Progress) -> Path:
-    """Bake an encoder; returns the bundle's folder. Raises what bake_arrays raises."""
-    with progress.stage("trace the model"):
-        program = plan.program()
-        model = EncoderModel(
-            record=plan.record,
-            architecture=plan.architecture.name,
-            config=plan.architecture.to_manifest(plan.config),
-            program=program,
-            source=plan.source,
-            located=plan.locate(program),
-            texts={TOKENIZER: plan.tokenizer},
-            vocab_size=plan.config.vocab_size,
-            precision=plan.precision,
-        )
-    bake_arrays(model, plan.destination, progress)
-    return plan.destination.out
 
 
 def traced_encoder(manifest: EncoderManifest) -> ArraysProgram:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.parameters.parameter_writer import locate
-from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
+from hearthd.baker.pipeline.bake_arrays import ArraysToBake, ModelPlan
 from hearthd.baker.pipeline.bake_encoder import ENCODER_PRECISIONS
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
@@ -29,6 +28,7 @@ from hearthd.bundle import (
     SpeechManifest,
     SpeechTokens,
     listen_function,
+    speech_memory,
 )
 from hearthd.models.catalog import SPEECH
 from hearthd.models.config import ConfigError
@@ -44,13 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.pipeline.bake_options import BakeOptions
-    from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
-    from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import CacheSpec, FunctionSpec, ProgramFile
+    from hearthd.bundle import CacheSpec, FunctionSpec, Memory, ProgramFile
     from hearthd.models.program import ArraysProgram
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
@@ -63,52 +60,52 @@ _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeechPlan:
-    """One bake of a model of speech; the fields are those of EncoderPlan.
+class SpeechPlan(ModelPlan):
+    """One bake of a model of speech.
 
     tokens           the special tokens of the model
-    alignment_heads  those of SpeechOptions
+    alignment_heads  as in SpeechOptions
     """
 
-    record: BakeRecord
-    destination: Destination
-    source: WeightSource
     architecture: SpeechArchitecture[Any]
-    config: Any
-    precision: str
-    tokenizer: str
     tokens: SpeechTokens
     alignment_heads: tuple[tuple[int, int], ...]
 
+    @property
     def options(self) -> SpeechOptions:
-        """The options of the program."""
+        """The options of its program."""
         return SpeechOptions(precision=self.precision, alignment_heads=self.alignment_heads)
 
+    @override
     def program(self) -> SpeechProgram:
-        """The program of the bundle; raises BakeError if the precision cannot store a matrix."""
         with storing_in(self.precision):
-            return self.architecture.program(self.config, self.options())
+            return self.architecture.program(self.config, self.options)
 
-    def locate(self, program: SpeechProgram) -> tuple[Located, ...]:
-        """The tensors of each weight of the program; raises a WeightsError."""
-        return locate(self.source, self.architecture, self.config, program)
+    @override
+    def memory(self) -> Memory:
+        program = self.program()
+        return speech_memory(
+            footprint(program.graphs, program.parameters),
+            vocab_size=self.config.vocab_size,
+            context=self.config.max_context,
+            states=self.config.states,
+            heads=len(self.alignment_heads),
+            buffers=(*program.heard, *program.caches),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechToBake(ArraysToBake):
-    """A model of speech to bake. Its golden values are those of a window and a text."""
+    """A model of speech to bake. Its golden values are of a window and a text."""
 
     program: SpeechProgram
-    shape: Any
-    precision: str
-    tokens: SpeechTokens
-    options: SpeechOptions
+    plan: SpeechPlan
 
     @override
     def functions(self) -> tuple[FunctionSpec, ...]:
         """The one function of the manifest."""
-        count = min(_GOLDEN_TOKENS, self.shape.max_context)
-        shape, aligned = self.shape, len(self.options.alignment_heads)
+        shape, aligned = self.plan.config, len(self.plan.alignment_heads)
+        count = min(_GOLDEN_TOKENS, shape.max_context)
         return (listen_function(shape.mels, shape.states, count, shape.vocab_size, aligned),)
 
     @override
@@ -118,7 +115,7 @@ class SpeechToBake(ArraysToBake):
         spectrogram, tokens = self.functions()[0].inputs
         inputs: Arrays = {
             "spectrogram": rng.uniform(-1.0, 1.0, spectrogram.shape).astype(np.float32),
-            "tokens": rng.integers(0, self.shape.vocab_size, tokens.shape).astype(np.int32),
+            "tokens": rng.integers(0, self.plan.config.vocab_size, tokens.shape).astype(np.int32),
         }
         graphs = {graph.name: graph for graph in self.program.graphs}
         heard = evaluate(
@@ -132,7 +129,7 @@ class SpeechToBake(ArraysToBake):
             rows.append(logits[0])
         outputs = {"logits": np.stack(rows)}
         if ALIGN in graphs:
-            ids = np.zeros(self.options.prefill, np.int32)
+            ids = np.zeros(self.plan.options.prefill, np.int32)
             ids[: len(rows)] = inputs["tokens"]
             numbers = (ids, np.zeros(1, np.int32))
             scores, *_ = evaluate(graphs[ALIGN], [*numbers, *caches, *heard], parameters)
@@ -156,21 +153,22 @@ class SpeechToBake(ArraysToBake):
     @override
     def manifest(self, fields: Mapping[str, Any]) -> SpeechManifest:
         """The manifest with the fields that every program has."""
-        precision = PRECISIONS[self.precision]
+        plan, shape = self.plan, self.plan.config
+        precision = PRECISIONS[plan.precision]
         return SpeechManifest(
             **fields,
-            precision=self.precision,
+            precision=plan.precision,
             tolerance=precision.tolerance + KV_TOLERANCE[precision.kv_cache],
-            vocab_size=self.shape.vocab_size,
-            mels=self.shape.mels,
-            states=self.shape.states,
-            context=self.shape.max_context,
-            prefill=self.options.prefill,
+            vocab_size=shape.vocab_size,
+            mels=shape.mels,
+            states=shape.states,
+            context=shape.max_context,
+            prefill=plan.options.prefill,
             heard=self.program.heard,
             caches=self.program.caches,
-            tokens=self.tokens,
+            tokens=plan.tokens,
             footprint=footprint(self.program.graphs, self.program.parameters),
-            alignment_heads=self.options.alignment_heads,
+            alignment_heads=plan.alignment_heads,
         )
 
 
@@ -216,27 +214,6 @@ def _generation(source: WeightSource) -> dict[str, Any]:
     if source.folder is not None and (path := source.folder / GENERATION_CONFIG).exists():
         settings |= read_json(path)
     return settings
-
-
-def bake_speech(plan: SpeechPlan, progress: Progress) -> Path:
-    """Bake a model of speech; returns the bundle's folder. Raises what bake_arrays raises."""
-    with progress.stage("trace the model"):
-        program = plan.program()
-        model = SpeechToBake(
-            record=plan.record,
-            architecture=plan.architecture.name,
-            config=plan.architecture.to_manifest(plan.config),
-            program=program,
-            source=plan.source,
-            located=plan.locate(program),
-            texts={TOKENIZER: plan.tokenizer},
-            shape=plan.config,
-            precision=plan.precision,
-            tokens=plan.tokens,
-            options=plan.options(),
-        )
-    bake_arrays(model, plan.destination, progress)
-    return plan.destination.out
 
 
 def traced_speech(manifest: SpeechManifest) -> ArraysProgram:

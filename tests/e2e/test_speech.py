@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
-from hearthd.bundle import SpeechManifest, read_manifest_of
+from hearthd.bundle import VMFB, SpeechManifest, read_manifest_of
 from hearthd.server.services.speech_service import open_speech_service
 from tests.baker.small_whisper import CONTEXT, IDS, LANGUAGES, STATES, small_whisper
 from tests.conftest import Silent
@@ -52,7 +52,8 @@ def test_a_baked_model_is_compared_with_numpy_and_served(weights: Path, tmp_path
     assert (manifest.states, manifest.context) == (STATES, CONTEXT)
     assert examine(weights).memory == manifest.memory
     assert manifest.tokens.languages == {code: IDS[f"<|{code}|>"] for code in LANGUAGES}
-    assert verify(bundle, open_console(file=io.StringIO()), Silent())
+    assert verify(bundle, open_console(file=io.StringIO()), Silent())[VMFB].passed
+    assert examine(weights).memory == manifest.memory
     (first, *_) = segments(open_speech_service(bundle, threads=1, queue_limit=1, name=None))
     assert first["tokens"][0] > IDS["<|notimestamps|>"]
 
