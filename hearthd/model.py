@@ -10,6 +10,7 @@ import numpy as np
 
 from hearthd.bundle import EncoderManifest, bundle_home, read_manifest
 from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.services.array_service import FunctionsOptions
 from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.messages import Messages, prompt_ids, validated
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_QUEUE_LIMIT = 1  # one thread calls a model
-
 
 def load_model(bundle: str | Path, *, threads: int | None = None) -> Model:
     """As hearthd.load."""
     folder = bundle_home.named_bundle(str(bundle))
     if isinstance(read_manifest(folder), EncoderManifest):
-        return Model(
-            open_encoder_service(folder, threads=threads, queue_limit=_QUEUE_LIMIT, name=None)
-        )
+        return Model(open_encoder_service(folder, FunctionsOptions(threads=threads)))
     return Model(open_language_service(folder, threads=threads))
 
 

@@ -25,7 +25,7 @@ from hearthd.server.api.stored.store import limit_in_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
 from hearthd.server.process.connection_memory import memory_of_connections
 from hearthd.server.process.memory_limit import memory_limit
-from hearthd.server.services.array_service import open_array_service
+from hearthd.server.services.array_service import FunctionsOptions, open_array_service
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import open_encoder_service
 from hearthd.server.services.engine_options import EngineOptions
@@ -189,19 +189,19 @@ def open_any(settings: Settings, bundle: Path, name: str, reserved: int = 0) -> 
     manifest = read_manifest(bundle)
     if not isinstance(manifest, ArraysManifest):
         return open_model(settings, bundle, name, reserved)
-    opened: Callable[..., Service] = open_array_service
+    opened: Callable[[Path, FunctionsOptions], Service] = open_array_service
     if isinstance(manifest, EncoderManifest):
         opened = open_encoder_service
     elif isinstance(manifest, SpeechManifest):
         opened = open_speech_service
-    return opened(
-        bundle,
+    options = FunctionsOptions(
         threads=settings.threads,
         queue_limit=settings.queue_limit,
         name=name,
         level=settings.self_test,
         keys=read_signing_keys(settings),
     )
+    return opened(bundle, options)
 
 
 def open_model(

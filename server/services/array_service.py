@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from hearthd.bundle import ArraysManifest
 from hearthd.runtime.array_functions import ArraysRuntime
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import ProgramFile, PublicKey
     from hearthd.runtime.array_bytes import Arrays
-    from hearthd.runtime.array_functions import Functions
-    from hearthd.runtime.golden_arrays import GoldenExample
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.engine.array_calls import Called
     from hearthd.server.engine.state import CallsState
 
-QUEUE_LIMIT = 64
+S = TypeVar("S", bound=Service)
 
 
 class CallsBackend(Worker, Protocol):
@@ -88,44 +87,59 @@ class ArrayService(Service):
         return called.outputs
 
 
-def local_calls(
-    runtime: Functions,
-    manifest: ArraysManifest,
-    examples: Sequence[GoldenExample],
-    *,
-    queue_limit: int = QUEUE_LIMIT,
-    level: Level = "quick",
-) -> tuple[Calls, Callable[[], Verdict]]:
-    """The calls of a runtime in this process, and its self-test."""
-    test = functools.partial(self_test_arrays, runtime, examples, manifest.tolerance, level=level)
-    return Calls(runtime, queue_limit=queue_limit), test
+@dataclass(frozen=True, kw_only=True)
+class FunctionsOptions:
+    """How a bundle of functions is opened.
+
+    threads      None: one per physical core
+    queue_limit  waiting calls
+    name         the model's name; None: the name of the folder
+    level        what the self-test compares
+    keys         if any, one of them must have signed the bundle
+    """
+
+    threads: int | None = None
+    queue_limit: int = 64
+    name: str | None = None
+    level: Level = "quick"
+    keys: Sequence[PublicKey] = ()
 
 
-def open_array_service(
+def open_functions_service(
     bundle: Path,
-    *,
-    threads: int | None,
-    queue_limit: int,
-    name: str | None,
-    level: Level = "quick",
-    keys: Sequence[PublicKey] = (),
-) -> ArrayService:
-    """Open a bundle of array functions; raises BundleError.
+    kind: type[Any],
+    runtime_type: Callable[..., Any],
+    worker: Callable[..., Worker],
+    service: Callable[..., S],
+    options: FunctionsOptions,
+) -> S:
+    """Open a bundle of functions; raises BundleError.
 
-    `threads` None means one per physical core. `name` None means the name of the folder. If there
-    are `keys`, one of them must have signed the bundle.
+    kind, runtime_type  as in open_functions
+    worker   makes a worker of a runtime: Calls or SpeechJobs
+    service  makes the service, from the arguments of ArrayService
     """
     manifest, runtime = open_functions(
-        bundle, ArraysManifest, ArraysRuntime, threads=threads, level=level, keys=keys
+        bundle, kind, runtime_type, threads=options.threads, level=options.level, keys=options.keys
     )
     examples = read_examples(bundle, manifest)
-    service = ArrayService(
-        *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),
+    opened = service(
+        worker(runtime, queue_limit=options.queue_limit),
+        functools.partial(
+            self_test_arrays, runtime, examples, manifest.tolerance, level=options.level
+        ),
         manifest,
-        name=name or bundle.resolve().name,
-        level=level,
+        name=options.name or bundle.resolve().name,
+        level=options.level,
         program=runtime.program,
     )
-    service.memory = manifest.own_memory
-    service.signed = bool(keys)
-    return service
+    opened.memory = manifest.own_memory
+    opened.signed = bool(options.keys)
+    return opened
+
+
+def open_array_service(bundle: Path, options: FunctionsOptions) -> ArrayService:
+    """Open a bundle of array functions; raises BundleError."""
+    return open_functions_service(
+        bundle, ArraysManifest, ArraysRuntime, Calls, ArrayService, options
+    )

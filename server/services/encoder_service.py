@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from hearthd.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.open_bundle import open_functions
 from hearthd.server.completions.completer import unit
+from hearthd.server.engine.array_calls import Calls
 from hearthd.server.metrics import EncoderMetrics
-from hearthd.server.services.array_service import ArrayService, local_calls
+from hearthd.server.services.array_service import (
+    ArrayService,
+    FunctionsOptions,
+    open_functions_service,
+)
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import FunctionSpec, PairPrompt, ProgramFile, PublicKey
+    from hearthd.bundle import FunctionSpec, PairPrompt, ProgramFile
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.services.array_service import CallsBackend
 
@@ -183,31 +186,16 @@ def _arrays(function: FunctionSpec, texts: Sequence[TokenIds]) -> dict[str, NDAr
     return dict(zip(ENCODER_INPUTS, (tokens, types, counts), strict=True))
 
 
-def open_encoder_service(
-    bundle: Path,
-    *,
-    threads: int | None,
-    queue_limit: int,
-    name: str | None,
-    level: Level = "quick",
-    keys: Sequence[PublicKey] = (),
-) -> EncoderService:
-    """Open a bundle with an encoder; arguments and errors as those of open_array_service."""
-    manifest, runtime = open_functions(
-        bundle, EncoderManifest, ArraysRuntime, threads=threads, level=level, keys=keys
-    )
-    examples = read_examples(bundle, manifest)
-    service = EncoderService(
-        *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),
-        manifest,
-        open_encoder_tokenizer(bundle, manifest),
-        name=name or bundle.resolve().name,
-        level=level,
-        program=runtime.program,
-    )
-    service.memory = manifest.own_memory
-    service.signed = bool(keys)
-    return service
+def open_encoder_service(bundle: Path, options: FunctionsOptions) -> EncoderService:
+    """Open a bundle with an encoder; raises BundleError."""
+
+    def service(
+        calls: Calls, self_test: Callable[[], Verdict], manifest: EncoderManifest, **known: Any
+    ) -> EncoderService:
+        tokenizer = open_encoder_tokenizer(bundle, manifest)
+        return EncoderService(calls, self_test, manifest, tokenizer, **known)
+
+    return open_functions_service(bundle, EncoderManifest, ArraysRuntime, Calls, service, options)
 
 
 def open_encoder_tokenizer(bundle: Path, manifest: EncoderManifest) -> Tokenizer:

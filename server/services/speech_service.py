@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hearthd.bundle import TOKENIZER, SpeechManifest
-from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.open_bundle import open_functions
-from hearthd.runtime.self_test import self_test_arrays
 from hearthd.runtime.speech_model import SpeechRuntime
 from hearthd.server.engine.speech_jobs import SpeechJobs
 from hearthd.server.metrics import ArraysMetrics
+from hearthd.server.services.array_service import FunctionsOptions, open_functions_service
 from hearthd.server.services.service import Service
 from hearthd.server.speech.transcription import ENGLISH, SpeechOptions, Transcriber
 from hearthd.text.errors import InvalidRequest, NotSupported, RequestError
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from typing import Self
 
-    from hearthd.bundle import ProgramFile, PublicKey
+    from hearthd.bundle import ProgramFile
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.engine.speech_jobs import SpeechJob
     from hearthd.server.speech.sound import Sound
@@ -152,29 +150,15 @@ class Transcription:
         self._metrics.ran(self._task, queued=self._job.queued, seconds=self._job.seconds)
 
 
-def open_speech_service(
-    bundle: Path,
-    *,
-    threads: int | None,
-    queue_limit: int,
-    name: str | None,
-    level: Level = "quick",
-    keys: Sequence[PublicKey] = (),
-) -> SpeechService:
-    """Open a bundle with a model of speech; arguments and errors as those of open_array_service."""
-    manifest, runtime = open_functions(
-        bundle, SpeechManifest, SpeechRuntime, threads=threads, level=level, keys=keys
+def open_speech_service(bundle: Path, options: FunctionsOptions) -> SpeechService:
+    """Open a bundle with a model of speech; raises BundleError."""
+
+    def service(
+        jobs: SpeechJobs, self_test: Callable[[], Verdict], manifest: SpeechManifest, **known: Any
+    ) -> SpeechService:
+        tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context)
+        return SpeechService(jobs, self_test, manifest, tokenizer, **known)
+
+    return open_functions_service(
+        bundle, SpeechManifest, SpeechRuntime, SpeechJobs, service, options
     )
-    examples = read_examples(bundle, manifest)
-    service = SpeechService(
-        SpeechJobs(runtime, queue_limit=queue_limit),
-        functools.partial(self_test_arrays, runtime, examples, manifest.tolerance, level=level),
-        manifest,
-        Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context),
-        name=name or bundle.resolve().name,
-        level=level,
-        program=runtime.program,
-    )
-    service.memory = manifest.own_memory
-    service.signed = bool(keys)
-    return service

@@ -25,11 +25,12 @@ from hearthd.bundle import (
 )
 from hearthd.model import Model
 from hearthd.runtime.golden_arrays import GoldenExample
-from hearthd.server.services.array_service import ArrayService, local_calls
+from hearthd.server.services.array_service import ArrayService
 from tests.docs.pages import ROOT, Example, examples
 from tests.patience import PATIENCE
 from tests.server import encoders, fakes, templates
 from tests.server.fake_models import FakeModel, pool
+from tests.server.functions import local_calls
 from tests.server.openai_servers import scripted
 from tests.server.speech import speech_services
 from tests.server.speech.listeners import ScriptedListener

@@ -19,6 +19,7 @@ import pytest
 
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import bake_options
+from hearthd.server.services.array_service import FunctionsOptions
 from hearthd.server.services.encoder_service import open_encoder_service
 from tests.conftest import Silent
 
@@ -85,7 +86,7 @@ def test_vectors_of_int8_are_those_of_transformers(tmp_path: Path) -> None:
     bundle = bake(options, Silent())
 
     async def embedded() -> list[EmbeddedText]:
-        service = open_encoder_service(bundle, threads=None, queue_limit=4, name=None)
+        service = open_encoder_service(bundle, FunctionsOptions())
         assert service.manifest.precision == "int8-g32"
         assert (await service.start()).passed
         try:

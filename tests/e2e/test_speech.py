@@ -14,6 +14,7 @@ from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import VMFB, SpeechManifest, read_manifest_of
+from hearthd.server.services.array_service import FunctionsOptions
 from hearthd.server.services.speech_service import open_speech_service
 from tests.baker.small_whisper import CONTEXT, IDS, LANGUAGES, STATES, small_whisper
 from tests.conftest import Silent
@@ -54,7 +55,7 @@ def test_a_baked_model_is_compared_with_numpy_and_served(weights: Path, tmp_path
     assert manifest.tokens.languages == {code: IDS[f"<|{code}|>"] for code in LANGUAGES}
     assert verify(bundle, open_console(file=io.StringIO()), Silent())[VMFB].passed
     assert examine(weights).memory == manifest.memory
-    (first, *_) = segments(open_speech_service(bundle, threads=1, queue_limit=1, name=None))
+    (first, *_) = segments(open_speech_service(bundle, FunctionsOptions(threads=1)))
     assert first["tokens"][0] > IDS["<|notimestamps|>"]
 
 
@@ -62,7 +63,7 @@ def test_a_baked_model_is_compared_with_numpy_and_served(weights: Path, tmp_path
 def test_a_baked_model_of_f32_writes_down_what_numpy_does(weights: Path, tmp_path: Path) -> None:
     options = {"weights": weights, "out": tmp_path / "ears", "precision": "f32"}
     bundle = bake(bake_options(options), Silent())
-    baked = segments(open_speech_service(bundle, threads=1, queue_limit=1, name=None))
+    baked = segments(open_speech_service(bundle, FunctionsOptions(threads=1)))
     expected = segments(service(NumpyListener(tmp_path / "numpy")))
     assert [each["tokens"] for each in baked] == [each["tokens"] for each in expected]
 

@@ -26,10 +26,10 @@ from hearthd.bundle import (
 )
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
-from hearthd.server.services.array_service import local_calls
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE
+from tests.server.functions import local_calls
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,19 @@ from hearthd.bundle import (
 )
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
-from hearthd.server.services.array_service import ArrayService, local_calls
+from hearthd.runtime.self_test import self_test_arrays
+from hearthd.server.engine.array_calls import Calls
+from hearthd.server.services.array_service import ArrayService
 from tests.patience import PATIENCE
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
     from hearthd.runtime.array_bytes import Arrays
+    from hearthd.runtime.self_test import Verdict
 
     Array = NDArray[np.float32]
 
@@ -122,3 +128,15 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
     return ArrayService(
         *local_calls(runtime, manifest, examples, queue_limit=queue_limit), manifest
     )
+
+
+def local_calls(
+    runtime: Functions,
+    manifest: ArraysManifest,
+    examples: Sequence[GoldenExample],
+    *,
+    queue_limit: int = 64,
+) -> tuple[Calls, Callable[[], Verdict]]:
+    """The calls of a runtime, and its self-test, for a service."""
+    test = functools.partial(self_test_arrays, runtime, examples, manifest.tolerance)
+    return Calls(runtime, queue_limit=queue_limit), test

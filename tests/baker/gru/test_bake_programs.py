@@ -20,7 +20,7 @@ from hearthd.bundle import ArraysManifest, Corrupt, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
 from hearthd.runtime.open_bundle import open_functions
-from hearthd.server.services.array_service import open_array_service
+from hearthd.server.services.array_service import FunctionsOptions, open_array_service
 from tests.baker.gru.gru_example import expected, gru_options
 from tests.conftest import Silent
 
@@ -88,7 +88,7 @@ def test_the_fastest_program_is_served_and_logged(
     best = best_program(read_manifest_of(several, ArraysManifest))
     assert best == runnable(read_manifest_of(several, ArraysManifest))[-1]
     with caplog.at_level("INFO"):
-        service = open_array_service(several, threads=1, queue_limit=1, name="gru")
+        service = open_array_service(several, FunctionsOptions(threads=1, name="gru"))
     assert service.program == best
     assert service.fingerprint.endswith(f"-{best.target.name}")
     assert f"gru: runs the program for {best.target.name} (no kernels)" in caplog.messages

@@ -16,11 +16,13 @@ from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.bundle import VMFB, EncoderManifest, read_manifest
+from hearthd.bundle import VMFB, EncoderManifest, read_manifest, read_public_key
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.families.qwen3_reranker import PROMPT
+from hearthd.server.services.array_service import FunctionsOptions
 from hearthd.server.services.encoder_service import Score, open_encoder_service
+from tests.bundle.signed_folders import SigningKey
 from tests.conftest import Silent
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.models.families.encoders.test_encoders import opened, padded
@@ -68,9 +70,15 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
     assert (kept["truncation"], kept["padding"]) == (None, None)
     assert Tokenizer.from_file(str(bundle / "tokenizer.json")).encode("dog " * 12).ids[-1] == 3
 
+    key = SigningKey(tmp_path / "keys")
+    key.sign(bundle)
+    options = FunctionsOptions(threads=1, name="words", keys=[read_public_key(key.public)])
+
     async def embedded() -> list[EmbeddedText]:
-        service = open_encoder_service(bundle, threads=1, queue_limit=4, name=None)
+        service = open_encoder_service(bundle, options)
         assert (await service.start()).passed
+        opened = (service.name, service.memory, service.signed)
+        assert opened == ("words", manifest.own_memory, True)
         try:
             return await service.embed_all([("a", tuple(TEXTS[0])), ("b", tuple(TEXTS[1]))])
         finally:
@@ -100,7 +108,7 @@ def test_a_baked_decoder_scores_a_prompt(tmp_path: Path) -> None:
     (expected,) = evaluate(model.program.graphs[0], padded(case, 128, [ids]), model.parameters)
 
     async def scored() -> list[Score]:
-        service = open_encoder_service(bundle, threads=1, queue_limit=4, name=None)
+        service = open_encoder_service(bundle, FunctionsOptions(threads=1))
         assert (await service.start()).passed
         try:
             return await service.score_all(query, [document], "documents")
