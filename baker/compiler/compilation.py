@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from hearthd.bundle import KernelBuild, Target
@@ -110,12 +109,7 @@ class Compilation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._running.close()
 
     @property

@@ -17,7 +17,6 @@ from hearthd.runtime.operating_system import drop_cached
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 _CHUNK = 4 << 20
@@ -44,12 +43,7 @@ class FileDigests:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._moved:
             self._ended = True
             self._moved.notify()

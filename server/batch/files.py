@@ -24,7 +24,6 @@ from hearthd.server.batch_requests.batch_request import BatchRequest, Reply
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 _METHOD = "POST"
 _URL = re.compile("/[!-~]*")
@@ -88,12 +87,7 @@ class Answers:
     def __enter__(self) -> Answers:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
     def append(self, custom_id: str, reply: Reply) -> None:

@@ -13,7 +13,6 @@ from hearthd.text.answer import AnswerSummary, Piece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from types import TracebackType
 
     from hearthd.server.completions.completion import Completion
 
@@ -27,12 +26,7 @@ class Choices:
     def __enter__(self) -> Choices:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as stack:
             for completion in self._completions:
                 stack.push(completion)

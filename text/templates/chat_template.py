@@ -185,6 +185,10 @@ class ChatTemplate:
             return list(tools)
         return [tool_form.with_defaults(tool) for tool in tools]
 
+    def _turns(self, messages: list[TemplateMessage]) -> str:
+        """The text of messages alone."""
+        return self.render(messages, tools=[], add_generation_prompt=False)
+
     @functools.cached_property
     def _takes_parts(self) -> bool:
         def render(messages: list[TemplateMessage]) -> str:
@@ -194,17 +198,11 @@ class ChatTemplate:
 
     @functools.cached_property
     def _takes_repeats(self) -> bool:
-        def render(messages: list[TemplateMessage]) -> str:
-            return self.render(messages, tools=[], add_generation_prompt=False)
-
-        return turn_form.takes_repeats(render)
+        return turn_form.takes_repeats(self._turns)
 
     @functools.cached_property
     def _system_form(self) -> turn_form.SystemForm:
-        def render(messages: list[TemplateMessage]) -> str:
-            return self.render(messages, tools=[], add_generation_prompt=False)
-
-        return turn_form.system_form(render)
+        return turn_form.system_form(self._turns)
 
     @functools.cached_property
     def _takes_bare_tools(self) -> bool:
@@ -216,10 +214,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def _takes_text_arguments(self) -> bool:
-        def render(messages: list[TemplateMessage]) -> str:
-            return self.render(messages, tools=[], add_generation_prompt=False)
-
-        return argument_form.takes_text(render)
+        return argument_form.takes_text(self._turns)
 
     def _reasoning_after(self, prompt: str, continued: str | None) -> Reasoning | None:
         """The reasoning of the answer to a prompt; `continued` is the message that it continues."""
