@@ -187,7 +187,7 @@ def read_vocabulary(path: Path) -> dict[str, object]:
         raise BadFile(
             f"{path}: got the architecture {architecture!r} "
             f"{'with' if metadata.get(_TOKENS) else 'without'} a vocabulary, expected "
-            f"{_VOCABULARY_OF!r} with one; give a GGUF file of Gemma 3, such as that of the 270M"
+            f"{_VOCABULARY_OF!r} with one; give a GGUF file of Gemma 3, such as the 270M's"
         )
     return {key: value for key, value in metadata.items() if key.startswith(_VOCABULARY)}
 

@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument(
         "--temperature", type=float, default=1, help="of requests, at most 1: fewer logits matter"
     )
-    parser.add_argument("--no-mmap", action="store_true", help="as that of hearth serve")
+    parser.add_argument("--no-mmap", action="store_true", help="as in hearth serve")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     machine = describe_machine(arguments.threads)

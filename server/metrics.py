@@ -287,7 +287,7 @@ class _Models:
             ),
             "memory": GaugeMetricFamily(
                 "hearth_model_memory_bytes",
-                "Most memory that the loaded model takes, besides that of the process.",
+                "Most memory that the loaded model takes, without the process.",
                 labels=("model",),
             ),
             "waiting": GaugeMetricFamily(

@@ -193,14 +193,14 @@ class Settings(BaseSettings):
         None,
         "Memory limit for the whole process. Fewer slots and less --cache-ram are used if needed "
         "to stay below it, and the least recently used models are unloaded. Default: the limit "
-        "given to `hearth bake`, and those of the system.",
+        "given to `hearth bake`, and the limits of the system.",
         ge=10**6,
     )
     self_test: Level = _setting(
         "Model",
         "quick",
         "Checks of the bundle at startup, before the first request. quick: file sizes, all digests "
-        "except those of the weights, and the golden values of one prompt; it misses damaged "
+        "except the weights', and the golden values of one prompt; it misses damaged "
         "weights that do not change these values. full: all digests and all golden values. off: "
         "file sizes.",
     )

@@ -142,7 +142,7 @@ def check_sources(origin: Provenance, paths: Iterable[Path]) -> None:
     for expected, file in zip_longest(origin.sources, map(record_file, paths)):
         if expected is None or file is None or expected.sha256 != file.sha256:
             raise BakeError(
-                f"the weights are not those of the bundle: expected {_file(expected)}, got "
+                f"the bundle was baked from other weights: expected {_file(expected)}, got "
                 f"{_file(file)}; specify --weights PATH"
             )
 

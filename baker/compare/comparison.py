@@ -167,7 +167,7 @@ def _check_vocabularies(a: Side, b: Side) -> None:
     """Raise SideError if the vocabularies have different sizes."""
     if a.vocab_size is not None and b.vocab_size is not None and a.vocab_size != b.vocab_size:
         raise SideError(
-            f"the vocabulary of A has {a.vocab_size} tokens and that of B has {b.vocab_size}: "
+            f"the vocabulary of A has {a.vocab_size} tokens, and B's has {b.vocab_size}: "
             "models with different vocabularies cannot be compared"
         )
 

@@ -103,14 +103,14 @@ class BakeOptions(BaseModel):
         "Model",
         "GGUF file; Hugging Face folder with config.json, safetensors files and tokenizer.json; "
         "for gru, a safetensors file with the state_dict of a torch.nn.GRU. The same as a path in "
-        "place of MODEL. Default: the weights of an installed package, such as the one that "
-        "Hearth's extra `demo` installs.",
+        "place of MODEL. Default: the weights of an installed package, such as Hearth's extra "
+        "`demo` installs.",
         kinds=_ALL,
         recorded=False,
     )
     as_: Annotated[str, AfterValidator(_require_architecture)] | None = _option(
         "Model",
-        "Read weights of an architecture that Hearth does not know as those of FAMILY, such as "
+        "Read weights of an architecture that Hearth does not know as weights of FAMILY, such as "
         "llama: a name of general.architecture in GGUF files. Keys that FAMILY does not know are "
         "rejected. Default: an unknown architecture is rejected.",
         metavar="FAMILY",

@@ -233,7 +233,7 @@ def _check_shard(shards: Sequence[Path], index: int, metadata: Mapping[str, obje
             )
     elif len(shards) > 1:
         raise BadFile(
-            f"{path} is not a shard of a split GGUF file, but its name is that of shard "
+            f"{path} is not a shard of a split GGUF file, but it is named as shard "
             f"{index + 1} of {len(shards)}; rename it if it has all tensors of a model"
         )
 

@@ -190,8 +190,8 @@ def _require_kind(path: Path, metadata: Mapping[str, object], architecture: str)
         raise BadAdapter(f"{path}: adapter.type: got {kind!r:.80}, expected 'lora'")
     if stored != architecture:
         raise BadAdapter(
-            f"{path}: general.architecture: got {stored!r:.80}, expected {architecture!r}, that of "
-            "this model"
+            f"{path}: general.architecture: got {stored!r:.80}, expected {architecture!r}, as "
+            "in this model"
         )
     if metadata.get(_ACTIVATION):
         raise BadAdapter(

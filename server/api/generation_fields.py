@@ -129,7 +129,7 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     lora: Annotated[list[LoraScale], Field(max_length=MAX_NAMES)] | None = Field(
         None,
         description="The LoRA adapter of this request, at most one with a scale other than 0. By "
-        "default the one that the model's name or POST /lora-adapters chooses.",
+        "default the adapter that the model's name or POST /lora-adapters chooses.",
     )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 

@@ -83,7 +83,7 @@ class ReportedPosition(_Model):
     before: str = Field(description="The text before the token.")
     token: str = Field(description="The next token in the passage.")
     after: str = Field(description="The text after the token.")
-    candidates: list[Candidate] = Field(description="The top five tokens of A, then those of B.")
+    candidates: list[Candidate] = Field(description="The top five tokens of A, then of B.")
 
 
 class PassageReport(_Model):

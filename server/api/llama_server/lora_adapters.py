@@ -39,7 +39,7 @@ class LoadRequest(Fields):
     )
     name: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
         None,
-        description="Name of the adapter. Default: that of its folder, or of its file.",
+        description="Name of the adapter. Default: the name of its folder or file.",
     )
 
 

@@ -24,7 +24,7 @@ class MediaObject(TextObject):
         default_factory=list,
         max_length=64,
         description="Images and sounds in base64, in the order of the media markers in "
-        "`prompt_string`: that of `/props`, or `<__media__>` in a text without it.",
+        "`prompt_string`: the marker in `/props`, or `<__media__>` in a text without it.",
     )
 
     def media(self, field: str) -> list[Media]:

@@ -84,7 +84,7 @@ class OllamaTags(BaseModel):
 class OllamaLoadedModel(OllamaModel):
     """A model that is loaded."""
 
-    size: int = Field(description="Bytes that the model takes, besides those of the process.")
+    size: int = Field(description="Bytes that the model takes, without the process.")
     size_vram: Literal[0] = Field(
         default=0, description="Always 0: the server computes on the CPU."
     )
@@ -113,9 +113,7 @@ class OllamaShown(BaseModel):
     """A model in detail."""
 
     modelfile: str = Field(description="The line FROM of a Modelfile.")
-    parameters: str = Field(
-        default="", description="Always empty: the defaults are those of `options`."
-    )
+    parameters: str = Field(default="", description="Always empty: `options` has the defaults.")
     template: str = Field(description="The chat template, in Jinja. Empty without one.")
     license: str = Field(default="", description="Always empty: bundles do not say it.")
     system: str = Field(default="", description="Always empty: models have no system message here.")

@@ -50,7 +50,7 @@ class ModelStatus(BaseModel):
     error: str = Field("", description="Present with `failed`: the reason.")
     pinned: bool = Field(description="Whether the model stays loaded.")
     memory: int = Field(
-        description="Bytes that the loaded model takes at most, besides those of the process."
+        description="Bytes that the loaded model takes at most, without the process."
     )
     requests: int = Field(description="Number of requests that use the model.")
     idle_seconds: float | None = Field(

@@ -33,7 +33,7 @@ class TranscriptSegment(BaseModel):
     start: float = Field(description="Begin in seconds.")
     end: float = Field(description="End in seconds.")
     text: str = Field(description="The text, with the space before it.")
-    tokens: list[int] = Field(description="Ids of its tokens, those of times included.")
+    tokens: list[int] = Field(description="Ids of its tokens, times included.")
     temperature: float = Field(description="Temperature at which its window was sampled.")
     avg_logprob: float = Field(description="Mean log-probability of the tokens of its window.")
     compression_ratio: float = Field(

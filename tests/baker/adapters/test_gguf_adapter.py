@@ -105,7 +105,7 @@ def test_a_program_has_the_names_of_gguf_files() -> None:
         ({"adapter.type": "dora"}, "adapter.type: got 'dora', expected 'lora'"),
         (
             {"general.architecture": "gemma3"},
-            "general.architecture: got 'gemma3', expected 'llama', that of this model",
+            "general.architecture: got 'gemma3', expected 'llama', as in this model",
         ),
         (
             {"general.architecture": "controlvector", "general.type": None},
