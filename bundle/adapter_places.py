@@ -38,7 +38,7 @@ class AdapterArray:
     """The factors of all places: A (P, T, K), or B (P, blocks of 16 outputs, R, 16).
 
     B in i8 has the terms in fours: (P, blocks, R / 4, 64). After it comes an array of the scales of
-    its outputs, f16 (P, blocks, 16). The rows of A in i8 have no scales: those of B contain them.
+    its outputs, f16 (P, blocks, 16). The rows of A in i8 have no scales: B's contain them.
     """
 
     name: str

@@ -18,7 +18,7 @@ class BundleError(Exception):
      +- NotABundle        there is no valid manifest
      +- WrongFormat       another version of Hearth wrote it
      +- WrongKind         it holds array functions instead of a language model, or vice versa
-     +- Corrupt           a file is missing, or its size or sha256 is not that of the manifest
+     +- Corrupt           a file is missing, or its size or sha256 differs from the manifest
     """
 
 

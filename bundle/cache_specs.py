@@ -39,7 +39,7 @@ class CacheSpec:
     f16: eight values take four or six bytes.
 
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
-           prefill writes that of its last token alone
+           prefill writes the row of its last token alone
     behind rows at the end that are no positions', for outputs of a call
     drafts whether only the drafter reads it: no logit of the model depends on it
     lent   whether drafts read it too

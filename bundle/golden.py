@@ -36,9 +36,9 @@ class GoldenRow:
 
     prompt    the number of the golden prompt, which was read up to this position
     offset    the first of these bytes in the saved rows of a position, see Runtime.save
-    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D.
+    integers  of the keys' G heads of width D, then of the values' heads: 2 * G * D.
               For caches of f16, values divided by their scale and rounded
-    scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
+    scales    of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
               their largest magnitude divided by 32767. For caches of i4, one for each 32 columns
     dtype     the dtype of the caches; i4 if keys are of i6 and values of i4
     tolerance the largest mean difference of a head that passes, in steps of its integers; None

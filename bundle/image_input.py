@@ -29,7 +29,7 @@ class GoldenImage:
     """The first row of embeddings of a square of stripes, as computed by NumPy.
 
     side    pixels of a side of the square
-    values  those of the row: E
+    values  of the row: E
     """
 
     side: int

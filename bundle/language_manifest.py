@@ -57,13 +57,13 @@ other: the first one takes the pixels, each other one the results of the one bef
 one returns the rows.
 
 A bundle with an `image_grid` has the second form, for images of at most T rows and any shape, and
-one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: those of each square of
-`merged` x `merged` patches follow each other, and a square gives a row. `places` are the row and
+one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: the patches of each
+square of `merged` x `merged` follow each other, and a square gives a row. `places` are the row and
 the column of each patch, and `grid` how many of both there are; the patches after these are
 padding.
 
-`sound` computes the rows of some frames. The first `count` frames are those of the sound, and the
-others are padding. A bundle that reads sound has a `sound` for each of a few T.
+`sound` computes the rows of some frames. The first `count` frames are the sound, and the others
+are padding. A bundle that reads sound has a `sound` for each of a few T.
 
 If the rows of such images have rotary positions of several axes, the entry points have one more
 argument, after the other integers. Of a prefill, a decode and a verify it is i32[B]: what is added
@@ -76,11 +76,11 @@ reads the state of a token and the token after it. It returns the logits of the 
 and a state that takes the place of the model's in a draft after this one. The file
 drafter.safetensors (runtime/drafter_file.py) of a tuned drafter names the D tokens that can be
 drafted. A drafter that came with the weights has caches, which are marked `drafts`; all entry
-points write them, and only a draft reads them. Its `position` is that of the token.
+points write them, and only a draft reads them. Its `position` is the token's.
 
-An assistant, which can be a bundle's `draft_model`, has no caches: a draft reads those of some
-layers of the model, which are marked `lent`. All drafts that follow each other have the `position`
-of the first token.
+An assistant, which can be a bundle's `draft_model`, has no caches: a draft reads the caches of
+some layers of the model, which are marked `lent`. All drafts that follow each other have the
+`position` of the first token.
 
 The drafter of a bundle with another `draft_model` is a small language model, and no states are
 returned. Its caches are also marked `lazy`: only prefills and drafts take them. There is a
@@ -187,17 +187,17 @@ class DraftModelRecord:
 class LanguageManifest(Manifest):
     """The manifest of a language model.
 
-    `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
-    number of positions of a slot, in tokens. `storages` has the parameters that are stored in
-    another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, `draft_model`
-    what a draft model is, and `images`
-    says how a model with a tower reads images of one size, or `image_grid` those of any size, and
-    `golden_image` what it computes of one. `sound` and `golden_sound` say the same of sound.
-    `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
-    activations of int8, and after its first experts. `golden_states` are those of the first layer.
-    Bundles of older versions have no `serving`: `activations` and `max_memory` are then read from
-    the provenance.
+    config         its "hidden" is the width of a hidden state, for every architecture
+    storages       by parameter, the storage of matrices that are not stored as the precision says
+    context        positions of a slot, in tokens
+    draft_tokens   tokens that a drafter can draft, or 0
+    images, image_grid  how a model reads images of one size, or of any size
+    golden_image   what it computes of an image; golden_sound the same for sound
+    golden_rows    of caches of i8 or f16: of the second layer, or of the first one with activations
+                   of int8, and after its first experts
+    golden_states  of the first layer
+
+    `activations` and `max_memory` of older bundles, without `serving`, are in the provenance.
     """
 
     kind: Literal["language"] = "language"

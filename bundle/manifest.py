@@ -45,7 +45,7 @@ _END = "\n}"
 class Target:
     """The machine that the program was compiled for.
 
-    `cpu` is LLVM's name of it, with features that are added to those of the CPU, such as
+    `cpu` is LLVM's name of it, with features that are added to the CPU's, such as
     x86-64-v3+avxvnni. `features` are the CPU features that the program needs, with LLVM's names
     (avx2, avx512vnni, i8mm).
     """
@@ -60,7 +60,7 @@ class Target:
 class ProgramFile:
     """A compiled program of a bundle.
 
-    `instructions` are those of its kernels, as in KernelBuild.
+    `instructions` are its kernels', as in KernelBuild.
     """
 
     file: str

@@ -4,8 +4,8 @@
              + prefix cache
 
 The sum counts memory that the system cannot take back while a bundle is served. It does not count
-pages of params.irpa that are read when the program rearranges weights at its start, nor those of
-which single rows are looked up: the system may drop these at any time and read them again.
+pages of params.irpa that are read when the program rearranges weights at its start, nor pages where
+single rows are looked up: the system may drop these at any time and read them again.
 
 The library of --require-signature and the downloads of --fetch-images are not in the sum either:
 server/open_service.py subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from the limit. The sum knows
@@ -105,7 +105,7 @@ class Footprint:
 
     laid_out   weights that the program copies, rearranged for its kernels, when it is loaded
     read       weights that every step reads in place from params.irpa
-    looked_up  weights of which a step looks up single rows in params.irpa
+    looked_up  weights in params.irpa that a step looks up single rows of
     calls      by entry point: intermediate values and results of one call
     experts    of `read`, the experts of a model whose kernels read them from params.irpa, so that
                they may be larger than memory; 0 of other models
@@ -142,7 +142,7 @@ class Footprint:
 
     @property
     def resident(self) -> int:
-        """Bytes of weights that must be in memory; of streamed experts only those of one token."""
+        """Bytes of weights that must be in memory; of streamed experts only one token's."""
         return self.laid_out + self.read - self.experts + self.token_experts
 
     def missed(self, memory: int) -> int:
@@ -172,7 +172,7 @@ class Memory:
     context  positions of a slot that are served
     reads_images  whether requests can have images or sound
     weights  weights that are rearranged or read in every step
-    slot     the cache rows that so many positions of one slot reach
+    slot     the cache rows of this many positions of one slot
     adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
     block    one block of the prefix cache

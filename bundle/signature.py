@@ -1,6 +1,6 @@
 """Signatures of folders: bundles and adapters that were signed with a private key.
 
-The format is that of OpenSSF Model Signing 1.0. The file model.sig is a Sigstore bundle of a DSSE
+The format is OpenSSF Model Signing 1.0. The file model.sig is a Sigstore bundle of a DSSE
 envelope, whose payload is an in-toto statement: the sha256 of every file of the folder. The format
 also has certificates, other digests, parts of files, and links. These are refused here;
 `hearth verify` checks certificates with the package model-signing.
@@ -151,8 +151,7 @@ def require_signed_manifest(
 ) -> None:
     """Check the signature of a bundle, and that it covers the manifest and all of its files.
 
-    The contents of the files are not read: their digests are those of `manifest`, which has been
-    read. `keys` as in signed_files. Raises BadSignature.
+    Reads no file: `manifest` has the digests. `keys` as in signed_files. Raises BadSignature.
     """
     signed = signed_files(bundle, keys)
     digests = {record.name: record.sha256 for record in manifest.files}

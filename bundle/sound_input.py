@@ -24,7 +24,7 @@ class GoldenSound:
     """The last row of embeddings of a tone that rises, as computed by NumPy.
 
     samples  of the sound
-    values   those of the row: E
+    values   of the row: E
     """
 
     samples: int

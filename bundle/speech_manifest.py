@@ -9,8 +9,8 @@ Besides the files of array functions its bundle holds tokenizer.json. The compil
 
 `heard` and `caches` are updated in place: keys and values of each layer of the decoder. `heard` has
 a row for each of the S states of the encoder, `caches` a row for each token. `start` is the
-position of the first token. The last tokens of a prefill and of `align` can be padding. `scores`
-are those of the A alignment heads in their cross attention, before the softmax; a bundle without
+position of the first token. The last tokens of a prefill and of `align` can be padding. The A
+alignment heads have these `scores` in their cross attention, before the softmax; a bundle without
 alignment heads has no `align`.
 
 The manifest has one function, `listen`, for the golden values in golden.bin: a sequence of these

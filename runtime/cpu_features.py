@@ -5,7 +5,7 @@ them. This module has the translation, and is the only one that reads the machin
 
 On x86 they are in /proc/cpuinfo. On ARM they are in two words that the kernel passes to every
 process (getauxval(3)): those hold for all cores of a big.LITTLE system, and in QEMU's user
-emulation they are those of the emulated CPU, where /proc/cpuinfo is that of the host.
+emulation they are the emulated CPU's, where /proc/cpuinfo is the host's.
 
 macOS and Windows name few features. There, these are the features of the oldest CPU that has those
 few: a Haswell if AVX2 is there, or an Apple M1.

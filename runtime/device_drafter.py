@@ -63,7 +63,7 @@ class DeviceDrafter(BundleDrafter):
     tokens    that can be drafted, i32 (D,)
     hidden    E, the width of a state
     writes    whether a draft writes its caches: it then reads the position of each of its tokens,
-              otherwise that of the first one
+              otherwise the position of the first
     """
 
     def __init__(

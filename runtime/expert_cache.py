@@ -87,7 +87,7 @@ class ExpertCaches:
 
     slots     the number of slots of each matrix
     memory    the slots, by array
-    replaced  the pages of the mapping that are not those of the file
+    replaced  the pages of the mapping that are not the file's
     """
 
     def __init__(self, mapped: MappedFile, arrays: Iterable[ExpertArray], memory: int) -> None:

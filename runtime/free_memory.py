@@ -56,7 +56,7 @@ def no_other_thread() -> Iterator[None]:
     hold an arena. So would an object that Python keeps for reuse; a garbage collection frees those.
     It runs once, at the end: its searches of the growing objects would take half of their time.
     """
-    with _alone:  # the interval is that of the process
+    with _alone:  # the whole process has one interval
         interval, collects = sys.getswitchinterval(), gc.isenabled()
         sys.setswitchinterval(_MAX_TURN)
         gc.disable()

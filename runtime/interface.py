@@ -222,7 +222,7 @@ class Runtime(DraftingReader, Protocol):
         """Have the next calls add the terms of a place's adapter, times `scale`, in a slot.
 
         Places count from 1. A slot starts with 0, which means without an adapter. An adapter gives
-        the same bits alone and beside others; place 0 gives those of a program without places.
+        the same bits alone and beside others; place 0 gives the bits of a program without places.
         """
 
     def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:

@@ -127,7 +127,7 @@ def _end() -> None:
         _ended = True
         _callers.discard(threading.get_ident())  # by an exception of a signal handler
         _turn.wait_for(lambda: not _callers, _MAX_CALL)
-    # The device stays: deleting it waits for its threads, of which one may wait for this one.
+    # The device stays: deleting it waits for its threads, and one may wait for this one.
     for program in list(_programs):
         program.unload()
     deadline = time.monotonic() + _MAX_RELEASE

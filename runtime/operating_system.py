@@ -49,7 +49,7 @@ _PR_SET_PDEATHSIG = 1
 IS_LINUX = sys.platform == "linux"  # for kernels that call it: product/asynchronous_reads.h
 _LOW_PRIORITY = 10  # of setpriority(2), which knows -20 to 19
 
-# The signal that ends a process at once, and the one that reloads a server, if there is one.
+# The signal that ends a process at once, and the signal that reloads a server, if there is one.
 HANGUP: signal.Signals | None
 if sys.platform == "win32":
     KILL, HANGUP = signal.SIGTERM, None

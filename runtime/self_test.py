@@ -11,7 +11,7 @@ what attention read from the caches of the first one. A state of the first layer
 token, and on no activation that another layer rounded.
 
 Golden logits that a program may approximate, because they are too low to be sampled, are not
-compared: their errors are those of the approximation, and grow with the logits.
+compared: their errors are the approximation's, and grow with the logits.
 
 It knows a runtime and golden values. It runs when a server starts, and in `hearth verify`.
 """

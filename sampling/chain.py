@@ -64,8 +64,8 @@ def penalties(candidates: Candidates, view: View) -> Candidates:
 def dry(candidates: Candidates, view: View) -> Candidates:
     """Penalize the tokens that would continue a repetition ("don't repeat yourself").
 
-    The penalty is multiplier * base ** (length - allowed), where `length` is that of the longest
-    suffix of the tokens that also occurs earlier, followed by the penalized token
+    The penalty is multiplier * base ** (length - allowed), where `length` is the length of the
+    longest suffix of the tokens that also occurs earlier, followed by the penalized token
     (llama_sampler_dry, after koboldcpp #982).
     """
     options = view.options
@@ -126,7 +126,7 @@ def _unbroken(
 def top_n_sigma(candidates: Candidates, view: View) -> Candidates:
     """Keep logits within n standard deviations of the largest one (llama_sampler_top_n_sigma).
 
-    The deviation is that of the logits of all candidates (https://arxiv.org/abs/2411.07641). The
+    The deviation is of the logits of all candidates (https://arxiv.org/abs/2411.07641). The
     others get -inf: a dynamic temperature counts them.
     """
     n = view.options.top_n_sigma

@@ -27,7 +27,7 @@ Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
 
 
 SAMPLER_NAMES = (*SAMPLERS, ADAPTIVE_P)
-# Other names that llama.cpp knows, beside those with "-" or nothing in the place of "_".
+# Other names that llama.cpp knows, besides names with "-" or nothing in place of "_".
 _ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
 _ALIASES |= {name.replace("_", mark): name for name in SAMPLER_NAMES for mark in ("-", "")}
 # Names in the requests of llama-server's clients that llama.cpp itself ignores.

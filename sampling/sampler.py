@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hearthd.sampling.feedback import Feedback
     from hearthd.sampling.options import SamplingOptions
 
-# By a byte of eight bits, lowest first, each of which bans a token: what is added to the eight
+# By a byte of eight bits, lowest first, where a bit bans a token: what is added to the eight
 # logits, f32 (256, 8).
 _BANS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
@@ -57,7 +57,7 @@ class SampledToken:
 class Sampler:
     """Chooses the tokens of one answer.
 
-    `tokens` are those of the sequence, 64-bit: now the prompt, and after each call of `sample` the
+    `tokens` are the sequence's, 64-bit: now the prompt, and after each call of `sample` the
     caller appends the chosen token. The samplers skip negative ones, of positions without a token.
     `ends` are the ids that end the answer.
     """

@@ -26,7 +26,7 @@ class InvalidDecoder(ValueError):
 def answer_decoder(decoder: Any) -> Any:
     """The decoder for answers; raises InvalidDecoder.
 
-    Metaspace and Strip remove the space in front of a text, and so that of every piece. The text
+    Metaspace and Strip remove the space in front of a text, and so of every piece. The text
     keeps this space.
     """
     given = list(_parts(decoder))
@@ -44,7 +44,7 @@ def answer_decoder(decoder: Any) -> Any:
 
 
 def _independent(parts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The components that decode a token, or a character of the joined text, by itself."""
+    """The components that decode a token, or a character of the joined text, on its own."""
     earlier: list[Mapping[str, Any]] = []
     joined = False
     for component in parts:

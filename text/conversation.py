@@ -142,7 +142,7 @@ def _message(message: Message, *, reads: Collection[MediaKind]) -> TemplateMessa
 def _result(
     result: ToolResult, names: Mapping[str, str], *, reads: Collection[MediaKind]
 ) -> TemplateMessage:
-    """The message of a result; `names` are those of the tools called so far, by the call's id."""
+    """The message of a result; `names` are the tools called so far, by the call's id."""
     if result.call_id not in names:
         raise InvalidRequest(
             field=result.field,

@@ -83,14 +83,14 @@ class Detokenizer:
 class StopFilter:
     """Pass text on until a stop string is complete, and remove the stop string.
 
-    Of several stop strings the one that is complete first applies, and of those the longest. The
+    Of several stop strings the first that is complete applies, and of equal ones the longest. The
     division of the text into pieces makes no difference.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.stop_string = ""  # the one that was found
+        self.stop_string = ""  # once it is found
 
     @property
     def stopped(self) -> bool:

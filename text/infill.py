@@ -4,7 +4,7 @@
     [prefix] text before the gap [suffix] text after it [middle]
 
 Words in brackets are special tokens, which every family of models names differently. The order is
-that of llama-server.
+llama-server's.
 """
 
 from __future__ import annotations

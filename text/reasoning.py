@@ -7,7 +7,7 @@ Command R7B                                     <|START_THINKING|>...<|END_THINK
 Gemma 4                                         <|channel>thought...<channel|>
 gpt-oss                                         <|channel|>analysis<|message|>...<|end|>
 
-An answer of gpt-oss consists of messages, of which the reasoning is one ("OpenAI Harmony Response
+An answer of gpt-oss consists of messages; the reasoning is one ("OpenAI Harmony Response
 Format", 2025).
 """
 
@@ -31,7 +31,7 @@ class ReasoningTags:
 
     opening  what begins each message of an answer, and ends its prompt; empty if an answer is not
              divided into messages
-    headers  headers of messages that are text, which follow the opening: first that of the answer
+    headers  headers of messages that are text, which follow the opening: first the answer's
     """
 
     start: str
@@ -106,7 +106,7 @@ class Reasoning:
 class ReasoningFilter:
     """Separate the reasoning from the text of an answer, without white space around either.
 
-    If an answer consists of messages, their openings and headers are removed, except those of
+    If an answer consists of messages, their openings and headers are removed, except for
     calls. Without a `reasoning`, or if it is not to be split, everything is text; `omitted` is then
     the opening of a message that the prompt ends with.
     """

@@ -85,7 +85,7 @@ def for_whole_texts(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_answers(fields: dict[str, Any]) -> dict[str, Any]:
-    """As `for_whole_texts`, of which a part of an answer has the text that it has in the answer.
+    """As `for_whole_texts`, but a part of an answer has the text that it has in the answer.
 
     Raises InvalidTokenizer.
     """

@@ -1,6 +1,6 @@
 """A GGUF file with an adapter, as llama.cpp's convert_lora_to_gguf.py writes it.
 
-Its tensors are those of PEFT's folder under the names of GGUF files: `blk.0.attn_q.weight.lora_a`,
+Its tensors are the tensors of PEFT's folder under GGUF's names: `blk.0.attn_q.weight.lora_a`,
 (R, K), and `.lora_b`, (N, R), whose rows have the order of the base's rows in a GGUF file. The file
 is read once, so that the digest is of exactly what was checked.
 """

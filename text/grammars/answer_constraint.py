@@ -290,7 +290,7 @@ def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:
 
 
 class _FromTrigger(Constraint):
-    """Allows every token until a trigger, and from there on those of a grammar.
+    """Allows every token until a trigger, and from there on a grammar's tokens.
 
     Text that matches the trigger and not the grammar is free again.
     """

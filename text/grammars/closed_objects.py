@@ -4,7 +4,7 @@ JSON Schema allows any other property where `additionalProperties` is absent, an
 invent properties does so without end. So, as in llama-server, an object then has the properties
 that are listed. Several schemas can describe one object: those in `allOf`, behind a `$ref` beside
 other keywords, under a condition, or in alternatives. Then each alternative has its own properties
-and those of the schemas around it.
+and the properties of the schemas around it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Members:
         return self._joined(other, self.objects + other.objects)
 
     def __or__(self, other: _Members) -> _Members:
-        """The members of two schemas of which one applies."""
+        """The members of two alternative schemas."""
         return self._joined(other, self.objects | other.objects)
 
     def _joined(self, other: _Members, objects: Counter[str]) -> _Members:
@@ -122,7 +122,7 @@ class _Closer:
             _add_members(schema, members)
 
     def _keep_open(self, schema: Schema, shared: set[str]) -> None:
-        """Close the values in a schema, but not its object, nor those of properties in `shared`."""
+        """Close the values in a schema, but not its object or the values of `shared` properties."""
         values = [
             subschema
             for name, subschema in _mapping(schema, "properties").items()
@@ -162,7 +162,7 @@ class _Closer:
         schema["$ref"] = self._copies[str(reference)]
 
     def _together(self, schema: Schema, seen: frozenset[str]) -> _Members:
-        """The members that a schema describes, and those of schemas that apply with it."""
+        """The members of a schema, and of schemas that apply with it."""
         self._visits += 1
         if self._visits > _MAX_VISITS:
             raise TooManySchemas

@@ -1,4 +1,4 @@
-r"""Translate regular expressions of ECMA-262, the dialect of JSON Schema, to that of llguidance.
+r"""Translate regular expressions of ECMA-262, the dialect of JSON Schema, to llguidance's.
 
 Both look alike and differ in meaning: `[[a]]` is a class with "[" and "a" and then "]" in one, and
 a class in a class in the other; `\d`, `\w`, `\s` and `.` match other characters. So a pattern is

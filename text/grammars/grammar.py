@@ -130,7 +130,7 @@ class Rules(Constraint):
 
 
 class Grammars:
-    """Compile grammars for a model with `vocab_size` ids, of which `ends` end an answer.
+    """Compile grammars for a model with `vocab_size` ids; the ids `ends` end an answer.
 
     The first grammar takes one or two seconds more, to index the vocabulary.
     """

@@ -1,6 +1,6 @@
-r"""From a regular expression to that of the same texts in JSON strings, without the quotes.
+r"""From a regular expression to one for the same texts in JSON strings, without the quotes.
 
-JSON writes each character by itself, most of them as they are. So only the sets of characters
+JSON writes each character on its own, most of them as they are. So only the sets of characters
 change: `[^a]` also matches `\"`, `\\` and `\n`. A control character that has no short escape in
 JSON is left out.
 """

@@ -53,7 +53,7 @@ _Tokens = list[tuple[str, str]]  # (symbol, text)
 def lark_regex(grammar: str, *, in_json: bool) -> str:
     """The regular expression in llguidance's dialect; raises UnsupportedText.
 
-    With `in_json` it is that of the texts in JSON strings, without the quotes.
+    With `in_json` it matches the texts in JSON strings, without the quotes.
     """
     return _Rules(grammar, in_json=in_json).regex("start")
 

@@ -44,7 +44,7 @@ class KeyTokens:
     inside   ids of words that may hold a whole key, by the key
     unclear  ids of words with escapes and delimiters, or that may hold a key twice
     closing  ids of words with delimiters, int64
-    leaving  those of `closing` that may end a string, int64
+    leaving  ids in `closing` that may end a string, int64
     commas   ids of words with a comma and no delimiter, int64
     """
 

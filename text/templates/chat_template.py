@@ -124,7 +124,7 @@ class ChatTemplate:
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
-        # Characters, of which each has at least a byte. The template could take long to join them.
+        # Characters have at least a byte each. The template could take long to join them.
         self._tokenizer.require_size(sum(map(content_form.length, messages)))
         values = {
             "messages": self._adapted(messages, tools),
@@ -141,7 +141,7 @@ class ChatTemplate:
         mark, end = marks
         values = guard.protect(values, self._tokenizer, mark)
         if continue_final:
-            # A template that trims messages drops the space, and then that of the message too.
+            # A template that trims messages drops the space, and then the message's own, too.
             values["messages"][-1]["content"] += f"{end} "
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
         if continue_final:
@@ -273,7 +273,7 @@ class ChatTemplate:
                 {**message, "role": "system"} if message["role"] == "developer" else message
                 for message in messages
             ]
-        # The newer and the older name of the same, of which a template reads one.
+        # The newer and the older name of the same: a template reads one of them.
         messages = [
             {"thinking": message["reasoning_content"], **message}
             if "reasoning_content" in message

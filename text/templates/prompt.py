@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Prompt:
     """A rendered conversation: its text, and its ids as the model reads them.
 
-    `reasoning` is that of the answer, or None if the template has no tags for it. `images` are as
+    `reasoning` is the answer's, or None if the template has no tags for it. `images` are as
     in TextRequest.
     """
 

@@ -42,7 +42,7 @@ def with_system(messages: Sequence[dict[str, Any]], form: SystemForm) -> list[di
     """The messages, where system messages that a template does not write are the user's.
 
     System messages at the start are one message if `form` is "first". A later one continues the
-    question or the result before it, so that the prompt up to there stays that of earlier requests.
+    question or the result before it, so that the prompt up to there stays as in earlier requests.
     """
     if form == "everywhere":
         return list(messages)

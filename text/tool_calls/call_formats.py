@@ -19,8 +19,8 @@ from hearthd.text.tool_calls.xml_calls import XML
 if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import CallFormat
 
-# Texts of a template, all of which show a format. The first row that matches counts. None stands
-# for a form that is not supported: the XML of GLM.
+# Texts that show a format if a template has all of them. The first row that matches counts. None is
+# a form that is not supported: the XML of GLM.
 _SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
     (("<tool_call>", "<function="), XML),
     (("<tool_call>", "<arg_key>"), None),

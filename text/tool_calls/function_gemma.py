@@ -73,7 +73,7 @@ FUNCTION_GEMMA = FunctionGemmaCalls(
 
 
 class _Arguments(ArgumentReader):
-    """Arguments in FunctionGemma's form. Brackets and commas are those of JSON."""
+    """Arguments in FunctionGemma's form. Brackets and commas are JSON's."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ def _merged(schema: Schema, other: Schema) -> Schema:
 def alternatives(
     schema: Any, root: Mapping[str, Any], seen: set[str] | None = None
 ) -> Iterator[Schema]:
-    """Schemas without `$ref`, `anyOf` and `oneOf`, of which a value matches at least one."""
+    """Schemas without `$ref`, `anyOf` and `oneOf`: a value matches at least one of them."""
     seen = set() if seen is None else seen
     found = resolved(schema, root, seen)
     if found is None:
