@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Qwen3.6-27B, Q6_K, drafts of its MTP layer in llama.cpp, 320 tokens of each kind of text, by
 # temperature: docs/data/mtp/scenario-sweep.csv of https://github.com/bradrlaw/ai-server (commit
 # a3e705c9390ebd094904a2e7d05c72e0e67136a7). llama.cpp accepts a token by Hearth's rule: if it is
-# the one that is sampled. Its file has nothing between: `Trace` assumes that tokens after the first
+# sampled. Its file has nothing between: `Trace` assumes that tokens after the first
 # one are equally likely, each if those before it are accepted, and has both fractions.
 DRAFTED = (2, 5)
 ACCEPTED: Mapping[str, Mapping[float, tuple[float, float]]] = {

@@ -9,7 +9,7 @@
 of HELD_OUT, which has other topics, tasks and records, without drafts, with prompt lookup, and with
 the drafter too. A different token ends it. What is drafted depends on how long calls take; `score`
 takes the given times, in decodes, so its tables do not depend on what else the machine does. The
-speed is that of all calls by these times, over that of plain decoding. `benchmarks.drafter_speed`
+speed is the speed of all calls by these times, over plain decoding. `benchmarks.drafter_speed`
 measures it.
 
 A model with a chat template is asked; another one continues the beginning of a page.

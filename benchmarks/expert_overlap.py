@@ -129,7 +129,7 @@ def overlap_table(config: ExpertsConfig, layers: Sequence[NDArray[np.int32]]) ->
         for name, known in PUBLISHED.items()
     ]
     return Table(
-        title="Different experts of neighboring tokens, divided by those of one token",
+        title="Different experts of neighboring tokens, divided by the experts of one token",
         headings=("", *(f"{size} tokens" for size in _NEIGHBORS)),
         rows=tuple(rows),
     )

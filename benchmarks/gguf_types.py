@@ -8,9 +8,9 @@
 llama-quantize writes the model with all its matrices in a type, and the values of that file in F32,
 which llama.cpp reads as the reference. `hearth bake` keeps the file's bits. The largest difference
 is that between a weight of the bundle and llama.cpp's value of it. The KL divergences are from the
-reference: those of the bundle, also with every logit exact, and that of llama.cpp on the quantized
-file. Speeds are medians of `benchmarks.decode` on the pair. What was measured of a type is kept in
-OUT, so a second run measures what is missing. Files and bundles are deleted, unless --keep-files
+reference: the bundle's, also with every logit exact, and llama.cpp's on the quantized file. Speeds
+are medians of `benchmarks.decode` on the pair. What was measured of a type is kept in OUT, so a
+second run measures what is missing. Files and bundles are deleted, unless --keep-files
 leaves them in OUT for a second run, which measures speeds on a quiet machine. Needs the extra
 `compare`.
 """

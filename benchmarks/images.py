@@ -3,7 +3,7 @@
     python -m benchmarks.images BUNDLE photo.png --mtmd PATH/llama-mtmd-cli \\
         --llama-cpp MODEL.gguf MMPROJ.gguf --json images.json
 
-Of an image that is cut into parts, the time is that of the first part: a tower takes as long for
+Of an image that is cut into parts, the time is the first part's: a tower takes as long for
 each. llama-mtmd-cli reads the same image with as many threads, in turn with the tower of the
 bundle, and says how long its encoder takes. Then the bundle is served to a client that streams an
 answer, while another one asks about an image that is not in the cache: the gap is the longest time

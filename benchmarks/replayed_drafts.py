@@ -4,7 +4,7 @@
     hearth bake 4b.gguf --precision native --slots 8 --context 1024 --out 4b
     python -m benchmarks.replayed_drafts 4b --json figures.json
 
-What random weights answer and draft is noise, but their time is that of a trained model of this
+What random weights answer and draft is noise, but they take the time of a trained model of this
 shape. So the answers are texts, pages of the documentation, and the drafter, which computes each
 draft, drafts the next tokens of the text or wrong ones, as often as a published trace says: see
 `acceptance_trace`. Everything else is the engine's: lookup in the prompt, the choice of the depth
@@ -105,7 +105,7 @@ class ReplayedRuntime:
         starts: Sequence[int],
         margins: Sequence[int] = (),
     ) -> list[Iterator[NDArray[Any]]]:
-        """As that of Runtime."""
+        """As in Runtime."""
         each = self._runtime.verify_pair(slots, tokens, starts, margins)
         return [self._raised(rows, start) for rows, start in zip(each, starts, strict=True)]
 
@@ -131,7 +131,7 @@ class ReplayedRuntime:
 class Speeds:
     """How fast one prompt is answered at one batch size: the best rate of its rounds, in tokens/s.
 
-    `rates` is by whether tokens were drafted; the counts are those of the latest drafted answers.
+    `rates` is by whether tokens were drafted; the counts are of the latest drafted answers.
     """
 
     rates: dict[bool, float] = field(default_factory=lambda: defaultdict(float))

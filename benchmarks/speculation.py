@@ -6,7 +6,7 @@ Each answer is generated without drafts, with prompt lookup, and with the drafte
 has one, in turn, by the same engine and seed; a different token or log-probability ends the run.
 For each way to draft, a table shows how many tokens were drafted per token of an answer, how many
 of them were accepted, and tokens per step. The last table has the time of a verification, and of a
-draft of one token, over that of a decode.
+draft of one token, over the time of a decode.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The speed, the memory and the time of a bake depend on the shape and the types of a file, and hardly
 on its values. So sizes whose weights are not at hand can be measured, in Hearth and in llama.cpp;
-what the model answers is noise. The vocabulary and the chat template are those of the first file;
+what the model answers is noise. The vocabulary and the chat template are the first file's;
 of a model with a smaller vocabulary, the first tokens. `--layers` writes fewer layers. An assistant
 of Gemma 4 is baked with its model, `hearth bake MODEL --drafter ASSISTANT`.
 
@@ -13,7 +13,7 @@ The types are those that llama-quantize writes for Q4_0: matrices of layers Q4_0
 embedding table and the output head Q6_K, or Q8_0 if its rows are not a multiple of 256
 columns. The values of a matrix have a standard deviation of 1 / sqrt(columns) and a mean of 0, so
 its products have the size of its inputs. The weights of the final norm are larger, so that the
-logits are about as uneven as those of Gemma 3 270M on text, and the two-part head computes as many
+logits are about as uneven as Gemma 3 270M's on text, and the two-part head computes as many
 of them again: see `final_norm_of`. With 1 they are flat, which is the hard case. The same seed
 gives the same file.
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
-# The mean of the weights of the final norm; that of other norms is 1. Of 131072 independent logits
+# The mean of the weights of the final norm; other norms have 1. Of 131072 independent logits
 # with a standard deviation of 6, divided into blocks of sixteen, 7 % of the blocks have one within
 # 11 of the largest. If the head is the table of embeddings, the token's own logit is larger.
 _TIED_NORM, _UNTIED_NORM = 4.5, 6.0
@@ -100,8 +100,8 @@ def random_rows(
     return stored
 
 
-# The layouts of blocks are those of ggml-common.h. `stored` has random bytes; the functions replace
-# those of the scales, so that values have the given standard deviation.
+# The layouts of blocks are as in ggml-common.h. `stored` has random bytes; the functions replace
+# the bytes of the scales, so that values have the given standard deviation.
 
 
 def _set_q4_0(stored: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> None:
@@ -251,7 +251,7 @@ def write_tensors(
 ) -> None:
     """Append the tensors, a few megabytes at a time; `wrote` is called with their bytes.
 
-    final_norm      the mean of the weights of the final norm; None: that of `final_norm_of`
+    final_norm      the mean of the weights of the final norm; None: `final_norm_of`
     repeat_experts  whether routers prefer some experts
     """
     mean, final = np.float32(final_norm or final_norm_of(config)), final_norm_name(config)

@@ -58,7 +58,7 @@ class BakesFirst(flags.GroupedOptions):
         super().format_options(ctx, formatter)
 
     def _unknown(self, args: list[str]) -> Iterator[str]:
-        """The options among arguments that are not those of the command itself."""
+        """The options among arguments that the command itself does not have."""
         known = {"--help", *self._options()}
         for argument in args:
             if argument == "--":

@@ -75,7 +75,7 @@ def find_or_bake(
 
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
     bundle does not take. `chats` demands a chat template: without one, a bake ends before it has
-    read the weights. `name` is of a bundle that is baked, None for one like that of the weights.
+    read the weights. `name` is of a bundle that is baked; None: the name of the weights.
     `meanwhile` is called while a bake runs, which takes seconds.
 
     Raises NotABundle if there is no such model, it has no chat template, or the baker is missing;
@@ -100,7 +100,7 @@ def find_or_bake(
 def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weights:
     """The folder of a model's bundle, or its weights if they are not baked yet.
 
-    Arguments and errors are those of find_or_bake. Nothing is baked.
+    Arguments and errors as in find_or_bake. Bakes nothing.
     """
     folder = bundle_home.find_bundle(model, home)
     if bundle_home.is_bundle(folder):
@@ -352,7 +352,7 @@ def _bake(model: str, out: Path, bake: Mapping[str, Any], beside: Callable[[], N
         "--",
         model,
     ]
-    # Its progress is on stderr. Standard output is that of the command.
+    # Its progress is on stderr. Standard output is the command's.
     with (
         child_process(command, stdout=subprocess.DEVNULL) as child,
         at_interrupt(lambda: _end_with(child)),

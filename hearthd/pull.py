@@ -65,7 +65,7 @@ def _pull(
     speed are printed. A model that this machine cannot serve is not downloaded. The last line is
     the path of the file or folder, for `hearth bake`.
 
-    The cache is that of other tools of the hub: HF_HOME names its folder. A download that was
+    The cache is shared with other tools of the hub: HF_HOME names its folder. A download that was
     interrupted continues. HF_TOKEN is sent to the hub, HF_ENDPOINT names a mirror, and with
     HF_HUB_OFFLINE=1 only the cache is used.
 

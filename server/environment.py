@@ -24,7 +24,7 @@ def variable_of(setting: str) -> str:
 
 
 def unknown_variable(variables: Iterable[str], settings: Collection[str]) -> str | None:
-    """What is wrong with the first variable that begins as those of settings do, and is none."""
+    """What is wrong with the first variable that begins as a setting's does, and is none."""
     known = {name.upper() for name in settings}
     for variable in variables:
         name = variable.upper().removeprefix(PREFIX)

@@ -2,7 +2,7 @@
 
 The classes say nothing about HTTP: server/api/http_errors.py maps them to statuses.
 
-RequestError               also those of text/errors.py
+RequestError               also the errors of text/errors.py
  +- ModelNotFound          the server has no model of this name
  +- NotStored              the server has no response, conversation or item of this id
  +- TooLargeToStore        a response, conversation or batch exceeds --state-size

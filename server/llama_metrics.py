@@ -82,7 +82,7 @@ class LlamaServerMetrics:
         self._last: dict[str, float] = {}
 
     def collect(self, families: Iterable[Metric]) -> Iterator[Metric]:
-        """The metrics that follow from those of Hearth."""
+        """The metrics that follow from Hearth's."""
         totals = list(families)
         sums = {alias.name: _total(totals, alias) for alias in _COUNTERS}
         for alias in _COUNTERS:

@@ -79,7 +79,7 @@ class Metrics:
 class MeasuredModel(NamedTuple):
     """A model of the server, and its metrics once it was loaded for the first time.
 
-    memory   bytes that it takes, besides those of the process
+    memory   bytes that it takes, without the process
     waiting  requests that wait until it is loaded
     """
 
@@ -256,7 +256,7 @@ class ArraysMetrics(Metrics):
 
 
 class EncoderMetrics(ArraysMetrics):
-    """The metrics of an encoder: also those of the texts that it reads, from the first one on."""
+    """The metrics of an encoder: also of the texts that it reads, from the first one on."""
 
     @functools.cached_property
     def _prompts(self) -> _Prompts:

@@ -207,7 +207,7 @@ def open_any(settings: Settings, bundle: Path, name: str, reserved: int = 0) -> 
 def open_model(
     settings: Settings, bundle: Path, name: str, reserved: int = 0
 ) -> LocalLanguageService:
-    """Open the bundle of a language model; arguments and errors as those of open_service."""
+    """Open the bundle of a language model; arguments and errors as in open_service."""
     return open_language_service(
         bundle,
         threads=settings.threads,

@@ -59,7 +59,7 @@ def calibrated_layers(
 ) -> CalibratedLayers:
     """Round the matrices of `storages`, parameters by name, while reading tokens (S, T).
 
-    `weights` are those of the tokens for each matrix, f32 (S * T,), by `token_weights`, which also
+    `weights` are the tokens' for each matrix, f32 (S * T,), by `token_weights`, which also
     checks that the matrices are finite. The arrays are in files in `folder`; `advance` is told the
     bytes of each matrix that is done. A matrix that no token reaches is not among them. Raises a
     WeightsError.
@@ -96,7 +96,7 @@ class _Pass:
         return real
 
     def _kept(self, name: str, arrays: StoredRows) -> StoredRows:
-        """Arrays in files, since those of a large model do not fit into memory."""
+        """Arrays in files, since a large model's do not fit into memory."""
         paths = [self.folder / f"{name}.{i}.npy" for i in range(len(arrays))]
         for path, array in zip(paths, arrays, strict=True):
             np.save(path, array)

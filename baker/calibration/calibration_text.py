@@ -23,7 +23,7 @@ _MIN_TOKENS = 256
 
 
 def calibration_text(path: Path | None) -> str:
-    """The text of a file, or the one that is shipped; raises BakeError if it is not UTF-8 text."""
+    """The text of a file, or the shipped text; raises BakeError if it is not UTF-8 text."""
     try:
         return read_text(path or _SHIPPED)
     except (OSError, ValueError) as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Doubles = NDArray[np.float64]
 
-# Part of the mean of the diagonal of H that is added to it. On other text than that of calibration,
+# Part of the mean of the diagonal of H that is added to it. On other text than the calibration's,
 # errors were least with 0.1 to 0.2.
 DAMPING = 0.1
 # Columns whose errors reach the others in one product.

@@ -1,4 +1,4 @@
-"""Read texts with a model in NumPy, op by op, with other matrices in the place of its own."""
+"""Read texts with a model in NumPy, op by op, with other matrices in place of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Bytes of a parameter from which it is read into a file: a table, of which few rows are read.
+# Bytes of a parameter from which it is read into a file: a table, whose rows are mostly not read.
 _LARGE = 1 << 28
 
 

@@ -138,7 +138,7 @@ class Gradients:
     ) -> list[Floats]:
         """|g|^2 of each matrix at each token of a sequence (T,): f32 (T,).
 
-        The gradient is that of the positions `first`, `first` + STRIDE, ...
+        The gradient is of the positions `first`, `first` + STRIDE, ...
         """
         by_id = {id(self._parameters[name]): name for name in self.names}
 

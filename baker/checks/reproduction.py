@@ -65,9 +65,9 @@ def reproduce(
 ) -> list[Difference]:
     """Bake a bundle again in a temporary folder; returns the differences, the manifest last.
 
-    `weights` None: those of the package in the provenance. `adapter` is the one that was merged
-    into the weights, if any, and `drafter` the draft model. Raises BakeError if the weights are not
-    those of the provenance, BundleError, and what the functions that bake raise.
+    `weights` None: the package in the provenance. `adapter` was merged into the weights, if any,
+    and `drafter` is the draft model. Raises BakeError if the provenance has other weights,
+    BundleError, and what the functions that bake raise.
     """
     first = read_manifest(bundle)
     origin = first.provenance
@@ -138,7 +138,7 @@ def _makers(hearth: Hearth, compiler: Compiler, tools: Mapping[str, str]) -> dic
 
 
 def check_sources(origin: Provenance, paths: Iterable[Path]) -> None:
-    """Raise BakeError unless the digests of the files are those of the provenance."""
+    """Raise BakeError unless the provenance has the digests of the files."""
     for expected, file in zip_longest(origin.sources, map(record_file, paths)):
         if expected is None or file is None or expected.sha256 != file.sha256:
             raise BakeError(

@@ -120,7 +120,7 @@ def _graph(manifest: AnyManifest) -> str:
 
 
 def _sources(origin: Provenance) -> str:
-    """Whether the installed weights are those of the bundle."""
+    """Whether the bundle was baked from the installed weights."""
     weights = [recipe.weights for recipe in recipes().get(origin.model, ()) if recipe.weights]
     if not weights or not all(source.package for source in origin.sources):
         return "not checked, since they are not in a package: see hearth reproduce --weights"
@@ -128,7 +128,7 @@ def _sources(origin: Provenance) -> str:
         check_sources(origin, open_weights(weights[0]).files())
     except (BakeError, WeightsError) as error:
         return f"not checked: {error}"
-    return f"{len(origin.sources)} files of {origin.sources[0].package} are those of the bundle"
+    return f"{len(origin.sources)} files of {origin.sources[0].package} are the bundle's sources"
 
 
 def _self_test(

@@ -19,7 +19,7 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
 
     A Ctrl-C in a terminal does not reach it. On Linux, the end of this process, even by SIGKILL,
     or of the thread that started it kills it, too. On Windows, the processes that it started are
-    not killed. The options are those of Popen.
+    not killed. `options` are as in Popen.
     """
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, **apart_from_terminal(), **options

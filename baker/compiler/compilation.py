@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import KernelBuild, Target
 
 _PACKAGE = "iree-base-compiler"
-# The variables that name the folder for temporary files: that of Linux and macOS, of Windows.
+# The variables that name the folder for temporary files, on Linux and macOS, and on Windows.
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _FLAGS = (
     "--iree-hal-target-device=local",
@@ -46,7 +46,7 @@ _FLAGS = (
 
 
 class CompileError(Exception):
-    """The compiler rejected a program, a bug of Hearth; the message is that of the compiler."""
+    """The compiler rejected a program, a bug of Hearth; the message is the compiler's."""
 
 
 def compiler_for(target: Target) -> Compiler:

@@ -57,7 +57,7 @@ _DOT_NAME = re.compile(rb"hearth dot: ([a-z0-9]+)\0")
 
 
 class KernelError(Exception):
-    """A kernel does not compile, a bug of Hearth; the message is that of clang."""
+    """A kernel does not compile, a bug of Hearth; the message is clang's."""
 
 
 def build(
@@ -91,7 +91,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Clang:
-    """Compiles C files for a target into a folder; `sources` is that of Hearth's C files."""
+    """Compiles C files for a target into a folder; `sources` is the folder of Hearth's C files."""
 
     target: Target
     folder: Path

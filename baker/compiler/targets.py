@@ -67,7 +67,7 @@ _CROSS_TARGETS: Mapping[str, Target] = {
             features=("crc", "dotprod", "fullfp16", "i8mm", "lse", "neon", "rdm"),
         ),
         # Raspberry Pi 3 and 4. Code that is ordered for the in-order core of the 3 is as fast on
-        # that of the 4, which reorders it.
+        # the core of the 4, which reorders it.
         Target(
             name="aarch64-v8",
             triple="aarch64-linux-gnu",

@@ -81,7 +81,7 @@ def _check(
     progress: Progress,
     max_memory: int | None,
 ) -> bool:
-    """Say what the files are and take; arguments and errors as those of FitCheck.require."""
+    """Say what the files are and take; arguments and errors as in FitCheck.require."""
     from hearthd.baker.hub.fit_check import FitCheck  # imports every model
 
     name = files[0].path if len(files) == 1 else f"{len(files)} files"

@@ -1,6 +1,6 @@
 """One repository of the hub at one commit: its files, ranges of them, and copies in the cache.
 
-The cache is that of the hub's client, so other tools find the files. The client (2.4) begins a
+The cache is the hub's client's, so other tools find the files. The client (2.4) begins a
 download anew after its process has ended, and does not compare digests. So files are received
 here, into `blobs/DIGEST.incomplete` beside the complete ones and under the client's lock; the
 client then links them into its snapshots.
@@ -160,7 +160,7 @@ class Repository:
         """The response to a GET of a file, or of a range. The token is not sent to other hosts."""
         headers = {
             **build_hf_headers(library_name=_LIBRARY),
-            "Accept-Encoding": "identity",  # else the length is that of compressed bytes
+            "Accept-Encoding": "identity",  # else the length counts compressed bytes
             **({} if range_ is None else {"Range": range_}),
         }
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-# The scales that are tried, as parts of the one that just reaches the largest magnitude.
+# The scales that are tried, as parts of the scale that just reaches the largest magnitude.
 _PARTS = np.linspace(0.7, 1.05, 8, dtype=np.float32)
 # Smaller scales are 0 in f16.
 _MIN_SCALE = 2.0**-25

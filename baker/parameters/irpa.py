@@ -1,7 +1,7 @@
 """IRPA, IREE's parameter archive: a streaming writer, and a reader that maps the file.
 
 IREE's writer needs every array in memory at once. This writer gets names and sizes first and then
-the data in blocks; the file is byte for byte equal to that of IREE's writer. Little-endian:
+the data in blocks; the file is byte for byte equal to IREE's. Little-endian:
 
     header    88 bytes: magic, version, sizes, then (offset, length) of the three segments
     entries   one record of 76 bytes per entry, aligned to 16: the offsets of its name and data

@@ -105,7 +105,7 @@ def kept_integers(
 def default_precision(
     precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
 ) -> str:
-    """A recipe's precision; for `native`, if no tensor keeps other bits, the one that is the same.
+    """A recipe's precision; for `native`, if no tensor keeps other bits, the equal precision.
 
     Raises a WeightsError for a tensor that is missing.
     """

@@ -243,7 +243,7 @@ def _stored_blocks(
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
     if tensor.channels or (tensor.grouped is not None and tensor.transposed):
-        return False  # scales are those of rows, or of columns side by side
+        return False  # scales are of rows, or of columns side by side
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
 
@@ -355,13 +355,13 @@ def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
 
 
 def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
-    """The rows of a parameter, from those of its tensor."""
+    """The rows of a parameter, from the rows of its tensor."""
     rows = _share(rows, tensor)
     return half_after_half(rows, tensor.interleaved) if tensor.interleaved else rows
 
 
 def _share(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
-    """The rows of a parameter among those of its tensor, in their order there."""
+    """The rows of a parameter among its tensor's, in their order there."""
     if tensor.grouped is None:
         return rows[tensor.rows(len(rows))]
     groups, start, stop = tensor.grouped

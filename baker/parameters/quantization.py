@@ -182,7 +182,7 @@ def _search(
     for some in np.array_split(np.arange(len(_STEPS)), -(-errors.size // _TILE)):
         errors[some] = _errors(groups, scales[some])
     errors[np.isinf(scales)] = np.inf
-    best = errors.argmin(axis=0)  # of equal errors, that of the most steps
+    best = errors.argmin(axis=0)  # of equal errors, the error with the most steps
     return _STEPS[best, 0], np.take_along_axis(errors, best[np.newaxis], axis=0)[0]
 
 
@@ -250,7 +250,7 @@ def _f16(scale: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
-    """Raise NotFiniteError if a value of `stored` is not finite, naming that of the block."""
+    """Raise NotFiniteError if a value of `stored` is not finite, naming the block's."""
     finite = np.isfinite(stored)
     if not finite.all():
         where = tuple(int(axis[0]) for axis in np.nonzero(~finite))

@@ -271,7 +271,7 @@ def _choice(
 ) -> Choice:
     """A part in `bits` bits. A matrix that the file stores in at most `bits` keeps its integers.
 
-    `errors` are those of _FEWEST bits. Each further bit halves the rounding error.
+    `errors` are for _FEWEST bits. Each further bit halves the rounding error.
     """
     chosen, error = {}, 0.0
     for name in stack:

@@ -69,7 +69,7 @@ class EncoderToBake(ArraysToBake):
 
     @override
     def example_inputs(self, graph: Graph) -> Arrays:
-        """Texts of random tokens, the first of which fills its function."""
+        """Texts of random tokens; the first fills its function."""
         rng = np.random.default_rng(_SEED)
         batch, length = graph.inputs[0].shape
         counts = rng.integers(1, length + 1, batch)

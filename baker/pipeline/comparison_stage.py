@@ -214,7 +214,7 @@ def _with_golden_values(
 
 
 def _tolerance_for(changed: NumpyRuntime, golden: Sequence[Golden]) -> float:
-    """Twice the largest difference of golden logits from those of slightly changed parameters."""
+    """Twice the largest difference of golden logits with slightly changed parameters."""
     with threadpool_limits(1):
         return 2 * max(largest_logit_difference(changed, case) for case in golden)
 

@@ -1,4 +1,4 @@
-"""The context of a bundle with `--context auto`: that of the model, unless it costs something.
+"""The context of a bundle with `--context auto`: the model's, unless it costs something.
 
 A long context costs short prompts nothing where kernels compute attention: they read the keys that
 a token sees, and the caches of a slot take memory as its tokens come. Golden values and the size of

@@ -1,4 +1,4 @@
-"""The weights of a draft model, beside those of the model that it drafts for."""
+"""The weights of a draft model, beside the model that it drafts for."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _require_same_vocabulary(draft: OpenedModel, model: OpenedModel, path: Path)
 class WeightsWithDraftModel(SourceInFront):
     """The tensors of a model, and the parameters of its draft model by their names in programs.
 
-    The files are those of the model. Raises a WeightsError for a tensor of the draft model that is
+    The files are the model's. Raises a WeightsError for a tensor of the draft model that is
     missing or not used.
     """
 

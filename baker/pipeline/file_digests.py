@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _CHUNK = 4 << 20
-# Bytes of a file that stay in the system's cache behind the one that is hashed.
+# Bytes of a file that stay in the system's cache behind the bytes that are hashed.
 _KEPT = 1 << 30
 
 

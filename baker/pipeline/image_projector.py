@@ -24,9 +24,9 @@ def with_projector(
 ) -> tuple[WeightSource, BakeOptions]:
     """The weights joined with a projector of images, and the options that name its file.
 
-    Without a projector, both are those of the text model. `note` shows which file beside the
-    weights is read, or why no file is. Raises RecipeError,
-    ConfigError or a WeightsError for a given file that does not fit.
+    Without a projector, both are the text model's. `note` shows which file beside the weights is
+    read, or why no file is. Raises RecipeError, ConfigError or a WeightsError for a given file that
+    does not fit.
     """
     if isinstance(options.mmproj, Path):
         return _joined(source, options.mmproj, options.model), options

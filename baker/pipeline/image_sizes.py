@@ -13,7 +13,7 @@ _SMALLER = 4  # how many times fewer rows the next smaller entry point computes
 def image_rows(settings: ImageInput | GridInput | None, max_tokens: int | None) -> tuple[int, ...]:
     """The rows of embeddings of each entry point, rising; none for images of one size.
 
-    `max_tokens` is that of the options. Raises RecipeError if it does not fit the model.
+    `max_tokens` as in the options. Raises RecipeError if it does not fit the model.
     """
     if not isinstance(settings, GridInput):
         if max_tokens is not None:

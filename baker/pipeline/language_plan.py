@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.runtime.drafter_file import DrafterFile
 
-# `--precision auto` has not chosen: predictions are compared with those of f32.
+# `--precision auto` has not chosen: predictions are compared with f32's.
 _NOT_CHOSEN = "f32"
 
 
@@ -182,7 +182,7 @@ def _drafted(
     architecture: Architecture[Any],
     family: Family,
 ) -> tuple[WeightSource, Family, DrafterFile | None]:
-    """The weights with those of a tuned drafter if given, what they are, and the drafter's file.
+    """The weights with a tuned drafter's if given, what they are, and the drafter's file.
 
     By default, the layer of the weights that predicts further tokens is used. Raises BadFile.
     """
@@ -198,7 +198,7 @@ def _drafted(
 
 
 def _other_files(options: BakeOptions, model: OpenedModel) -> tuple[Path, ...]:
-    """The files of an adapter that is merged into the weights, then those of a draft model."""
+    """The files of an adapter that is merged into the weights, then of a draft model."""
     return (
         *(() if options.adapter is None else adapter_files(options.adapter)),
         *(() if model.draft is None else model.draft.source.files()),
@@ -215,7 +215,7 @@ def _require_size(options: BakeOptions, family: Family) -> None:
 
 
 def _context(options: BakeOptions, config: ModelConfig) -> int:
-    """The context of the options, or the one that `--context auto` begins with."""
+    """The context of the options, or where `--context auto` begins."""
     context = options.fixed_context
     if context is None:
         return first_context(config)

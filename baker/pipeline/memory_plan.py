@@ -1,6 +1,6 @@
 """The memory that serving a traced program takes, and whether it fits, before it is compiled.
 
-It knows graphs, and how the compiler treats weights: those of a product are laid out anew when the
+It knows graphs, and how the compiler treats weights: a product's are laid out anew when the
 program is loaded, the others are read where they lie. A step is estimated by the values that must
 be kept at once, and half of that again, since the compiler lets independent ops run beside each
 other; it joins most ops with what reads them.
@@ -192,7 +192,7 @@ def token_bytes(program: Program) -> int:
 
 
 def refining_bytes(program: Program) -> int:
-    """The bytes of arrays of which a decode reads some blocks only, for the logits that matter."""
+    """The bytes of arrays that a decode reads in part, by blocks, for the logits that matter."""
     return _read_bytes(program, refining=True)
 
 

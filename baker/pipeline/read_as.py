@@ -1,4 +1,4 @@
-"""Weights of an unknown architecture whose layers are those of a known one."""
+"""Weights of an unknown architecture that has the layers of a known one."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class ReadAs(SourceInFront):
 
 
 def with_layers_of(source: WeightSource) -> list[str]:
-    """The plainest architectures whose tensors are exactly those of weights, by name.
+    """The plainest architectures with exactly the tensors of weights, by name.
 
-    Those that know every key of the metadata go first. A bake as another one rejects the key.
+    Architectures that know every key of the metadata go first. Bakes as others reject the key.
     """
     plainest: dict[tuple[bool | int, ...], list[str]] = {}
     for name, architecture in ARCHITECTURES.items():

@@ -41,7 +41,7 @@ PAIR_TOKENS = 2
 # With a drafter, of whose tokens often only the first is likely: to verify two tokens takes 1.2
 # times, and four 1.4 to 1.7 times as long as a decode (docs/kernels.md).
 VERIFY_TOKENS_OF_DRAFTER = (2, 4)
-# The same for a model without states, of which a verify leaves a copy for each token: in Qwen3.5 4B
+# The same for a model without states. A verify leaves a copy of them for each token: in Qwen3.5 4B
 # four more tokens are 211 MB for each slot. Eight tokens take 15 MB more scratch than four in that
 # shape, and the engine verifies as many only where that gives more tokens in the time.
 VERIFY_TOKENS_WITHOUT_STATES = (*VERIFY_TOKENS_OF_DRAFTER, 8)
@@ -116,7 +116,7 @@ def size_of(model: str, config: ModelConfig) -> str | None:
 
 
 def defaults_of(model: str, config: ModelConfig) -> Defaults:
-    """The defaults for weights of a family: those of their size, or else of the smallest one."""
+    """The defaults for weights of a family: of their size, or else of the smallest."""
     smallest, *larger = recipes()[model]
     size = size_of(model, config)
     return next((recipe for recipe in larger if recipe.size == size), smallest).defaults

@@ -84,7 +84,7 @@ class Destination:
 
 
 def destination(options: BakeOptions, name: str) -> Destination:
-    """Where a bake with these options writes; `name` is that of the folder if they have none.
+    """Where a bake with these options writes; `name` is the folder's if they have none.
 
     Raises TargetError.
     """
@@ -99,7 +99,7 @@ def destination(options: BakeOptions, name: str) -> Destination:
 class Workspace:
     """The folder that a bundle is made in, its targets, and where progress is reported.
 
-    `targets` and `programs` are those of the Destination.
+    `targets` and `programs` as in the Destination.
     """
 
     folder: Path
@@ -113,7 +113,7 @@ class BakeRecord:
     """What the provenance records of a bake: see bundle/provenance.py.
 
     `package` is the import name of the package that holds the weights, None if they are files;
-    `others` are the files of an adapter that is merged into them, then those of a draft model.
+    `others` are the files of an adapter that is merged into them, then of a draft model.
     """
 
     model: str

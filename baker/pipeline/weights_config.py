@@ -100,7 +100,7 @@ def opened(path: Path) -> tuple[WeightSource, Family]:
 
 
 def opened_as(source: WeightSource, name: str | None) -> WeightSource:
-    """Weights as those of an architecture of this name, if one is given, in place of an unknown.
+    """Weights as an architecture of this name, if one is given, in place of an unknown one.
 
     Raises RecipeError if the architecture of the weights is known.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hearthd.baker.precision.kl_from_f32 import Divergence
 
 AUTO = "auto"
-# The default limit of the mean KL divergence from F32, in nats: about that of llama.cpp's Q8_0.
+# The default limit of the mean KL divergence from F32, in nats: about llama.cpp's with Q8_0.
 MAX_KL = 0.0035
 
 

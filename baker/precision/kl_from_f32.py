@@ -82,7 +82,7 @@ class Meter:
     ) -> Divergence:
         """The divergence of a precision, with activations as in ProgramOptions.
 
-        `assigned` are storages by parameter, in place of those of the precision; `rounded` has the
+        `assigned` are storages by parameter, in place of the precision's; `rounded` has the
         arrays of parameters that are already rounded. Raises a WeightsError, NotFiniteError or
         NotFinitePrediction.
         """

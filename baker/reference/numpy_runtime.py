@@ -166,7 +166,7 @@ class NumpyRuntime:
         return results[:first]
 
     def row(self, slot: int, position: int) -> list[NDArray[Any]]:
-        """The latest row of each cache that is that of a position, each (width,)."""
+        """The latest row of each cache for a position, each (width,)."""
         pairs = zip(self._program.caches, self._slot_caches(slot), strict=True)
         return [cache[position % (spec.rows - spec.behind)] for spec, cache in pairs]
 

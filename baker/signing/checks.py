@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ExpectedSigner:
     """Who must have signed: the owner of a public key, of a certificate or of an account.
 
-    keys      files with public keys, of which one must have signed
-    roots     files with root certificates, one of which the signer's certificate leads to
+    keys      files with public keys: one of them must have signed
+    roots     files with root certificates: the signer's certificate leads to one of them
     identity  keyless: the account, with its OpenID Connect `issuer`
     """
 

@@ -73,7 +73,7 @@ def unigram(metadata: Mapping[str, object]) -> Tokenizer:
         raise TokenizerError("tokenizer.ggml.add_space_prefix = false is not supported")
     tokens, types = read_vocabulary(metadata)
     scores = read_scores(metadata, len(tokens))
-    # What fills up the vocabulary has a score that would change that of unknown characters.
+    # What fills up the vocabulary has a score that would change the score of unknown characters.
     used = [score for score, type_ in zip(scores, types, strict=True) if type_ != UNUSED]
     lowest = min(used, default=0.0)
     pairs = [(token, max(score, lowest)) for token, score in zip(tokens, scores, strict=True)]

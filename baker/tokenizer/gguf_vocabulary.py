@@ -49,7 +49,7 @@ _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class Specials:
-    """The token that starts a text, the one that is named so, and those that end a text."""
+    """The token that starts a text, the token that is named so, and the tokens that end a text."""
 
     bos: int | None
     named_bos: int | None
@@ -88,7 +88,7 @@ def _embeds_last_token(metadata: Mapping[str, object]) -> bool:
 
 
 def _add_special_tokens(tokenizer: Tokenizer, metadata: Mapping[str, object]) -> None:
-    """Put the tokens that a file says around texts, and between those of a pair."""
+    """Put the tokens that a file says around texts, and between the texts of a pair."""
     size = tokenizer.get_vocab_size()
     bos_id = gguf_specials(metadata).bos
     before = [] if bos_id is None else [bos_id]
@@ -248,7 +248,7 @@ def merges_of(
 ) -> list[tuple[str, str]]:
     """Every split of a token into two tokens, in the order of application.
 
-    The order is that of Hugging Face's conversion: by the highest score of the token, then the
+    The order is as in Hugging Face's conversion: by the highest score of the token, then the
     longest left and right part, then the smallest id of the token.
     """
     known, merges = set(tokens), []

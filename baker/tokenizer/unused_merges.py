@@ -43,8 +43,8 @@ def used_merges(merges: Sequence[Merge], unknown: str | None) -> list[Merge]:
     """The merges that can happen, in the order of application.
 
     The parts of a token were only merged with characters inside the token, since any other merge
-    gives text that is not part of it. So the merges inside a token are those of the token as a text
-    of its own, in the same order, and the last merge is always the same one.
+    gives text that is not part of it. So the merges inside a token are the merges of the token as a
+    text of its own, in the same order, and the last merge is always the same one.
 
     Tokens that represent a byte, or `unknown` text, cannot be split into characters: with a merge
     of these, all are kept.
@@ -81,7 +81,7 @@ class _Ranks:
 
     @classmethod
     def of(cls, merges: Sequence[Merge]) -> _Ranks:
-        """The ranks of merges, of which the last of equal ones counts."""
+        """The ranks of merges; of equal ones the last counts."""
         lefts, rights = zip(*merges, strict=True)
         texts = (lefts, rights, [*map(operator.concat, lefts, rights)])
         names = list(dict.fromkeys(itertools.chain(*texts)))

@@ -59,7 +59,7 @@ class BundleWeights(WeightSource):
     @property
     @override
     def format(self) -> Literal["safetensors"]:
-        """That of the names."""
+        """The form of the names."""
         return "safetensors"
 
     @property

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _PRECISION = "bf16"
-# Tells the random numbers of dropout from those of other purposes.
+# Tells the random numbers of dropout from other random numbers.
 _DROPOUT = (1 << 31) + 1
 
 
@@ -68,7 +68,7 @@ class TuneRequest:
     """A run: what decides its result, and after `max_memory` what does not.
 
     drafter        whether a drafter is tuned in place of an adapter
-    weights        GGUF file, Hugging Face folder or bundle; None: those of the model's package
+    weights        GGUF file, Hugging Face folder or bundle; None: the model's package
     dropout        share of the inputs of A that are replaced by 0 in each batch
     steps          None: as many as `epochs` have
     warmup         steps of rising learning rate; None: a tenth of all steps

@@ -115,7 +115,7 @@ class CTranslate2Source(WeightSource):
     @property
     @override
     def format(self) -> Literal["safetensors"]:
-        """The names of tensors and the keys of `metadata` are those of Hugging Face."""
+        """The names of tensors and the keys of `metadata` are Hugging Face's."""
         return "safetensors"
 
     @property

@@ -72,7 +72,7 @@ class GgufSource(WeightSource):
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is that of any shard."""
+        """`path` can be any shard."""
         self._path = path
         shards = shard_paths(path)
         for number, shard in enumerate(shards, 1):
@@ -154,7 +154,7 @@ class GgufSource(WeightSource):
         return self._metadata
 
     def _numbers(self, name: str) -> NDArray[np.float32] | None:
-        """The numbers that the metadata have under a key, in the place of a tensor."""
+        """The numbers that the metadata have under a key, in place of a tensor."""
         values = self._metadata.get(name)
         if not isinstance(values, list) or not all(type(value) is float for value in values):
             return None
@@ -181,7 +181,7 @@ class GgufSource(WeightSource):
 
 
 def tensor_ranges(path: Path) -> dict[str, range] | None:
-    """The bytes of each tensor in a file of which `path` has at least the start.
+    """The bytes of each tensor in a file; `path` has at least its start.
 
     None if `path` ends before the header does. Raises BadFile for a corrupt header.
     """

@@ -1,6 +1,6 @@
 """The integers, scales and minimums that GGUF's quantized types store.
 
-The layouts are those of ggml (ggml-common.h and ggml-quants.c): blocks of 32 or 256 columns.
+The layouts are ggml's (ggml-common.h and ggml-quants.c): blocks of 32 or 256 columns.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _q1_0(rows: Bytes, columns: int) -> IntegerBlock:
 
 
 def _q2_0(rows: Bytes, columns: int) -> IntegerBlock:
-    """d, two bits for each column, those of neighbors in a byte: less 1, times d."""
+    """d, two bits for each column, neighbors in a byte: less 1, times d."""
     blocks = rows.reshape(len(rows), columns // 64, -1)
     integers = np.moveaxis(_bits(blocks[..., 2:], 2), -2, -1).reshape(len(rows), columns)
     return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)

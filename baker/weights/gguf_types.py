@@ -1,4 +1,4 @@
-"""The types of GGUF's tensors: those of the package gguf, and newer ones of llama.cpp."""
+"""The types of GGUF's tensors: the package gguf's, and newer ones of llama.cpp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GgufType:
         return elements // self.columns * self.bytes
 
 
-# By number (ggml.h). Q2_0 is that of llama.cpp of August 2026, ggml-common.h.
+# By number (ggml.h). Q2_0 as in llama.cpp of August 2026, ggml-common.h.
 GGUF_TYPES = {42: GgufType("Q2_0", 64, 18)} | {
     type_.value: GgufType(type_.name, *sizes) for type_, sizes in gguf.GGML_QUANT_SIZES.items()
 }

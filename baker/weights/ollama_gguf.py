@@ -50,13 +50,13 @@ _OF_VOCABULARY = ("tokenizer.ggml.add_padding_token", "tokenizer.ggml.add_unknow
 
 @dataclass(frozen=True, kw_only=True)
 class _Translation:
-    """How files of an architecture differ from those of llama.cpp's converter.
+    """How files of an architecture differ from llama.cpp's converter's.
 
     architecture  its name in llama.cpp, None: the same
     keys          names of keys in llama.cpp, without the architecture
     missing       values of keys that the files leave out
-    tokenizer     values of keys about the vocabulary that replace those of the files
-    tensors       parts of the names of tensors, and those in llama.cpp
+    tokenizer     values of keys about the vocabulary that replace the files' values
+    tensors       parts of the names of tensors, and the same parts in llama.cpp
     """
 
     architecture: str | None = None

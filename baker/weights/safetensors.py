@@ -277,7 +277,7 @@ class SafetensorsSource(_Safetensors):
 
     @override
     def files(self) -> tuple[Path, ...]:
-        """config.json, those of modules and the index if there are such, and the tensors."""
+        """config.json, also of modules, the index if there is one, and the tensors."""
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         modules = (dense / CONFIG for dense in self._dense)

@@ -65,7 +65,7 @@ class TokenizerError(WeightsError):
 class IntegerBlock:
     """Rows of a quantized tensor: N rows of K columns, in groups that share a scale.
 
-    The real values are those of a MatrixFormat (models/dsl/matrix_format.py).
+    The real values follow from a MatrixFormat (models/dsl/matrix_format.py).
 
     integers     (N, K): uint8, int8 of 8 bits, or int16 of 12
     scale        f32 (N, groups), or (N, super-blocks)
@@ -117,7 +117,7 @@ class WeightSource(Protocol):
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The blocks of a quantized tensor as they are stored; raises UnsupportedType for others.
 
-        The types are those of baker/weights/gguf_integers.py and of quantized_folder.
+        baker/weights/gguf_integers.py and quantized_folder have these types.
         """
         raise UnsupportedType(f"tensor {name} is {self.dtype(name)}, which has no integers")
 

@@ -1,4 +1,4 @@
-"""A source of weights in front of another one, of which a subclass replaces some methods."""
+"""A source of weights in front of another one; a subclass replaces some methods."""
 
 from __future__ import annotations
 

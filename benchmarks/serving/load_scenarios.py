@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHORT, LONG = 100, 1000  # words per prompt, about one token each
 TOKENS = 64  # per measured answer
-FEW_TOKENS = 8  # per answer of which only the first token is measured
+FEW_TOKENS = 8  # per answer where only the first token is measured
 GENERATING = 4  # clients that generate during the long prompts
 LONG_PROMPTS = 5
 PROBES = (0.1, 0.4)  # seconds from a long prompt to a short one

@@ -54,7 +54,7 @@ class FormRoute(APIRoute):
 
 
 def opened(upload: UploadFile) -> BinaryIO:
-    """The file of an upload, which stays open when FastAPI closes those of the form.
+    """The file of an upload, which stays open when FastAPI closes the form's files.
 
     The caller closes it. Its bytes are in a temporary file. Raises StorageFull, or NotSupported if
     there is no folder for it.

@@ -17,10 +17,7 @@ _MAX_SHOWN = 200  # characters of a rejected value
 
 
 def invalid_field(errors: Sequence[Mapping[str, Any]], body: object) -> InvalidRequest:
-    """The error for a body; `errors` are those of pydantic, whose locations begin with "body".
-
-    Those of the query begin with "query".
-    """
+    """The error for a body; `errors` are pydantic's, with locations in "body" or "query"."""
     problems = [_at_discriminator(problem) for problem in errors]
     first = problems[0]
     # Every member of a union reports a problem: report the deepest ones of the first field.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hearthd.server.api.answer_writer import Answer, AnswerWriter
 
-# Otherwise sse-starlette cuts the streams half a second after the shutdown timeout, before those of
-# a slow step get their error. process/draining_server.py ends them.
+# Otherwise sse-starlette cuts the streams half a second after the shutdown timeout, before streams
+# of a slow step get their error. process/draining_server.py ends them.
 AppStatus.enable_automatic_graceful_drain = False
 
 

@@ -113,7 +113,7 @@ class Answers:
         self.answered.add(custom_id)
 
     def _read(self, requests: Requests) -> set[str]:
-        """The ids in the file, of which a torn last line is removed."""
+        """The ids in the file; removes a torn last line."""
         answered: set[str] = set()
         end = 0
         for number, (offset, line) in enumerate(_lines(self._path), 1):

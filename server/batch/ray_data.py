@@ -87,7 +87,7 @@ class BatchEngine:
         self._target = self._wait_for(self._start(recipe))
 
     def __call__(self, block: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Answer a block, in any thread: its columns are those of `_row`, and of `_reply`."""
+        """Answer a block, in any thread: its columns are as in `_row` and `_reply`."""
         answers: dict[str, list[Any]] = self._wait_for(self._answer_all(block))
         return answers
 

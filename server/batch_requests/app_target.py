@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class AppTarget(BatchTarget):
     """An ASGI application in this process.
 
-    `state` is that of the scope of each request.
+    `state` is in the scope of each request.
     """
 
     def __init__(

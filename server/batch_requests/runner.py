@@ -2,7 +2,7 @@
 
 A busy target (429) is asked again until it answers, a target that is not available (503, or no
 connection) a few times. Every other reply is the answer, also an error of the request. The requests
-and answers are those of files, or of batches that a server stores.
+and answers are in files, or in batches that a server stores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AnswerLog(Protocol):
 
 @dataclass(kw_only=True)
 class Counts:
-    """Requests that were answered in this run, and those of them that got an error."""
+    """Requests that were answered in this run, and how many of them got an error."""
 
     answered: int = 0
     failed: int = 0

@@ -2,7 +2,7 @@
 
     serve run server.cluster.application:hearth_app bundle=/srv/gemma3-270m threads=4 replicas=2
 
-Its arguments are the settings of `hearth serve` by their names, and those of `Scale`.
+Its arguments are the settings of `hearth serve` by their names, and the fields of `Scale`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from hearthd.server.cluster.bundles import Bundle, Bundles
 
-# What Ray does in the place of `hearth serve`; the Serve config has options for these.
+# What Ray does in place of `hearth serve`; the Serve config has options for these.
 _RAYS_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout")
 # Streams that one front holds at a time; Ray's default is 5.
 _MAX_STREAMS = 4096
@@ -58,7 +58,7 @@ class Scale:
 def hearth_app(args: Mapping[str, Any]) -> Application:
     """The application for a bundle; raises BadSettings or BundleError.
 
-    `args` are settings of `hearth serve`, of which `bundle` may be a list of folders, and the
+    `args` are settings of `hearth serve`, where `bundle` may be a list of folders, and the
     arguments `replicas` ("4", or "1-4" to scale between both), `up_delay`, `down_delay`, `fronts`
     and `max_bundles`: see Scale.
     """

@@ -2,7 +2,7 @@
 
 The id of a bundle has its fingerprint, a digest of its adapters and its folder, so two versions of
 a bundle have two ids. Every node must have the folders of bundle and adapters at the same paths.
-All replicas run one of its programs: that of the node where the application is deployed.
+All replicas run one of its programs: the best for the node where the application is deployed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A front: the application of `hearth serve`, with model replicas in the place of the engine."""
+"""A front: the application of `hearth serve`, with model replicas in place of the engine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FRONT = serve.ingress()(Front)
 def _service(
     handle: DeploymentHandle[Any], bundle: Bundle, parts: TextParts, settings: Settings
 ) -> Service:
-    """The service of a bundle that model replicas compute. Its self-test is that of a replica."""
+    """The service of a bundle that model replicas compute. Its self-test is a replica's."""
     limit, name, level = settings.queue_limit, bundle.name, settings.self_test
     program = bundle.program
     match parts.manifest, parts.tokenizer:

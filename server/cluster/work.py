@@ -1,6 +1,6 @@
 """The messages from a front to a model replica, and the events that come back.
 
-The clocks of two machines differ, so an event travels with its age in the place of its time.
+The clocks of two machines differ, so an event travels with its age in place of its time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def shortened(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def with_age(event: Event) -> Event:
-    """The event with its age in the place of its time; applied to that, the event with its time."""
+    """The event with its age in place of its time; applied twice, the event with its time."""
     if isinstance(event, Prefilled | Started | Token):
         return dataclasses.replace(event, at=time.monotonic() - event.at)
     return event

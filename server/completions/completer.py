@@ -123,7 +123,7 @@ class Completer:
     ) -> EmbeddedText:
         """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
         if self._pooling == "last" and isinstance(text, str) and text:
-            # The last token is the one that the tokenizer puts behind a text.
+            # The last token is the token that the tokenizer puts behind a text.
             text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
         ids = _fitting(await self._valid_ids(text, field), field, self._context)
         state: NDArray[np.float32] | None = None

@@ -256,7 +256,7 @@ class Completion:
         return self._timings_of(started, self._prompt_tokens, self._cached_tokens)
 
     def _timings_of(self, started: float, tokens: int, cached_tokens: int) -> Timings:
-        """The times of a prompt of which this many tokens have been read or were cached."""
+        """The times of a prompt; this many of its tokens have been read or were cached."""
         times = self._token_times
         submitted = self._generation.submitted
         prefilled, decoded = tokens - cached_tokens, len(times) - 1

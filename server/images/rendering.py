@@ -50,8 +50,8 @@ class ConversationRenderer:
     ) -> Prompt:
         """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.
 
-        `read` are the images and sounds that the request has read so far; those of the conversation
-        are added. `options` are those of ChatTemplate.prompt.
+        `read` are the images and sounds that the request has read so far; the conversation's
+        are added. `options` as in ChatTemplate.prompt.
         """
         read = {} if read is None else read
         messages = conversation.as_template(reads=self._reader.markers)
@@ -97,7 +97,7 @@ class ConversationRenderer:
             raise InvalidRequest(
                 field=field,
                 got="the model's token for images or sound in the text",
-                expected="a media marker, such as that of /props, for each of them",
+                expected="a media marker, such as the marker of /props, for each of them",
             )
         return Prompt(text=joined, ids=ids, images=squares)
 

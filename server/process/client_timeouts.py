@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
 _LAST_ANSWER = 1.0  # seconds in which a client that sends no more must read more of a response
-_CANDIDATES = 32  # idle connections, of which the oldest is closed: thousands would take long
+_CANDIDATES = 32  # idle connections; the oldest is closed: thousands would take long
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 

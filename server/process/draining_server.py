@@ -74,7 +74,7 @@ class DrainingServer(uvicorn.Server):
     Requests that still run `shutdown_timeout` seconds after the first signal are cancelled.
     `client_timeout` is in seconds: see client_timeouts.py. `trusted_proxies` are addresses or
     networks, or "*" for all, whose X-Forwarded-For and X-Forwarded-Proto are believed; without any,
-    those of $FORWARDED_ALLOW_IPS, by default this machine. `memory` is what connections may
+    as $FORWARDED_ALLOW_IPS says, by default this machine. `memory` is what connections may
     take, by default a part of the machine's memory.
     """
 

@@ -1,6 +1,6 @@
 """The sockets that the server listens on: their addresses, TLS files and number of connections.
 
-An address is that of a network, or `unix:PATH` for a socket in the file system.
+An address is a network's, or `unix:PATH` for a socket in the file system.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Deployment:
 
     @property
     def memory(self) -> int:
-        """Bytes that the loaded bundle takes, besides those of the process; 0 if unloaded."""
+        """Bytes that the loaded bundle takes, without the process; 0 if unloaded."""
         return self.current.memory if self.current else 0
 
     @property

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenIds:
-    """A text, or a pair of texts, as an encoder reads it: ids, and 1 for those of a second text."""
+    """A text, or a pair of texts, as an encoder reads it: ids, and types: 1 in a second text."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]

@@ -33,7 +33,7 @@ class EngineOptions:
     models        models of this process, which share its memory
     lora          folders of LoRA adapters that are loaded with the bundle, by name
     lora_dir      folder of the adapters that requests may load; None for none
-    keys          public keys, one of which must have signed the bundle and every adapter; none: no
+    keys          public keys: one of them must have signed the bundle and every adapter; none: no
                   signature is checked
     """
 

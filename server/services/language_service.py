@@ -319,7 +319,7 @@ def open_language_service(
 ) -> LocalLanguageService:
     """Open a bundle with a language model; raises BundleError or CannotStore.
 
-    `threads` and `mapped` as in Device. `name` None means that of the folder. `level` is of the
+    `threads` and `mapped` as in Device. `name` None means the folder's. `level` is of the
     self-test. `chat_template` replaces the bundle's. Other models take `reserved` bytes of memory.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)

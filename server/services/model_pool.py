@@ -1,4 +1,4 @@
-"""The models that a server offers, of which some are loaded.
+"""The models that a server offers; some are loaded.
 
 A server of one model has a pool of one. A request names a model, and gets a lease of its service.
 If the model is not loaded, the request waits: loads run one at a time, in the order of their first
@@ -115,7 +115,7 @@ class ModelPool:
     def find(self, name: str, *kinds: Kind) -> Deployment:
         """The model of this name; the first one for an empty name, the only one for any name.
 
-        `kinds` are those of the models that are expected, if that matters. Raises ModelNotFound,
+        `kinds` are the expected kinds of models, if that matters. Raises ModelNotFound,
         and InvalidRequest for a model of another kind.
         """
         expected = [

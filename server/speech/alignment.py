@@ -15,7 +15,7 @@ _DIAGONAL, _TOKEN, _STATE = 0, 1, 2  # steps of a path: to both, the next token,
 def first_states(scores: NDArray[np.float32], *, skipped: int) -> NDArray[np.intp]:
     """The first state of each token, of scores f32 (A, N, S) before the softmax.
 
-    The attention of a token is that of the one behind it. So the result (N - 1 - skipped,) has the
+    A token has the attention of the token behind it. So the result (N - 1 - skipped,) has the
     states of the tokens from `skipped` + 1 on. All tokens are normalized together.
     """
     weights = np.zeros(scores.shape[1:], np.float32)

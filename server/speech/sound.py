@@ -1,4 +1,4 @@
-"""From a sound file to mono samples at 16 kHz, block after block: memory is that of a window."""
+"""From a sound file to mono samples at 16 kHz, block after block: in the memory of a window."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _mixed(block: NDArray[np.float32]) -> NDArray[np.float32]:
 def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The samples; a file of floats may have any, and some that are not numbers.
 
-    The bound is that of integers of 32 bits, which some write as floats: a sum of larger ones
+    The bound is the bound of integers of 32 bits, which some write as floats: a sum of larger ones
     could be infinite.
     """
     return np.clip(np.nan_to_num(x, nan=0.0, posinf=1.0, neginf=-1.0), -_LOUDEST, _LOUDEST)

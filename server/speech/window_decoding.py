@@ -95,7 +95,7 @@ class WindowDecoder:
     def decode(
         self, begin: Sequence[int], previous: Sequence[int], temperature: float
     ) -> WindowText:
-        """The text after the tokens `begin`, the first of which is `start`.
+        """The text after the tokens `begin`, which start with `start`.
 
         `previous` are the tokens before the window.
         """

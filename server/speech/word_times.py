@@ -1,4 +1,4 @@
-"""The times of words: those of the alignment, with limits on the length of a word.
+"""The times of words: from the alignment, with limits on the length of a word.
 
 Source: `add_word_timestamps` in timing.py of OpenAI's Whisper.
 """
@@ -58,7 +58,7 @@ class WordTimer:
     ) -> list[Segment]:
         """The segments of the window that was heard, with words, whose times they take.
 
-        `begin` are the tokens before the text. `states` are those of sound: the others are silence.
+        `begin` are the tokens before the text. `states` have sound: the others are silence.
         """
         texts = [[t for t in segment.tokens if t < self._tokens.end] for segment in segments]
         text = [token for each in texts for token in each]
@@ -84,7 +84,7 @@ class WordTimer:
         return result
 
     def _with_words(self, segment: Segment, spoken: Sequence[SpokenWord], median: float) -> Segment:
-        """The segment with its words, whose times and those of the segment fit each other."""
+        """The segment with its words; its times and theirs fit each other."""
         words = [word for word in spoken if word.text]
         if not words:
             return segment

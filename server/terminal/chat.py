@@ -140,7 +140,7 @@ class Chat:
         self._replace(messages)
 
     def use(self, bundle: Path) -> None:
-        """Unload the model, and continue with that of another bundle.
+        """Unload the model, and continue with another bundle.
 
         Raises BundleError, RequestError and KeyboardInterrupt, with the earlier model loaded again.
         """

@@ -49,7 +49,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-# The chat page requests MCP servers that its user adds, of which only the browser knows. Its first
+# The chat page requests MCP servers that its user adds. Only the browser knows them. Its first
 # script narrows this to them, before any other script runs.
 MCP_SERVERS = "connect-src 'self' http: https:"
 # Swagger UI makes HTML from the descriptions in the server's own document, and no other page may.

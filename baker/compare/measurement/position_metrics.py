@@ -1,4 +1,4 @@
-"""How far the prediction of B is from that of A at one position.
+"""How far the prediction of B is from A's at one position.
 
 Logarithms are natural, KL divergences are in nats.
 """

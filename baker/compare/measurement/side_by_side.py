@@ -111,6 +111,6 @@ def _predictions(a: Side, b: Side, passage: Passage) -> Iterator[tuple[Predictio
 
 
 def _candidates(a: Prediction, b: Prediction) -> tuple[tuple[int, float | None, float | None], ...]:
-    """The top tokens of A, then those of B, each with its log-probability on both sides."""
+    """The top tokens of A, then of B, each with its log-probability on both sides."""
     tokens = dict.fromkeys((*a.best(TOP_TOKENS), *b.best(TOP_TOKENS)))
     return tuple((token, a.logprob(token), b.logprob(token)) for token in tokens)

@@ -111,7 +111,7 @@ class ReaderSide:
         return self._reader.context
 
     def after(self, token_ids: Sequence[int]) -> FullPrediction:
-        """See Side. One decode is enough if the tokens continue those of the last call."""
+        """See Side. One decode is enough if the tokens continue the last call's."""
         *before, last = token_ids
         if before and before == self._cached_tokens:
             logits = self._reader.decode([SLOT], [last], [len(before)], [self._margin])[0]

@@ -65,7 +65,7 @@ def ids_by_text(vocabulary: Vocabulary) -> dict[str, int]:
     """The token id of each text that is exactly one token; takes seconds for a large vocabulary.
 
     If several tokens have the same text, as an ASCII character and its byte token, the result is
-    the one that the tokenizer uses, if any. Tokens that are part of a character are left out.
+    the token that the tokenizer uses, if any. Tokens that are part of a character are left out.
     """
     ids: dict[str, int] = {}
     ambiguous: set[str] = set()

@@ -64,7 +64,7 @@ class ScaledRows:
 class StoredParts:
     """The stored tensors of a module, such as NAME.qweight and NAME.scales; `method` made them.
 
-    `separator` is between the name of the module and that of a part.
+    `separator` is between the names of the module and of a part.
     """
 
     source: SafetensorsSource
@@ -178,7 +178,7 @@ class Method:
     marks   the tensor of a module by which its matrix is known to be quantized
     parts   all tensors of such a module that hold the matrix, or that nothing reads
     unused  ends of the names of other tensors that nothing reads, such as scales of KV caches
-    separator  what is between the name of a module and those of its tensors
+    separator  what is between the names of a module and of its tensors
     matrix  the matrix of a module, by its tensors' headers and `quantization_config`; raises
             BadFile or ConfigError
     """
@@ -203,7 +203,7 @@ def integer_storage(low: int, high: int, group: int) -> str | None:
 
 
 def _range(form: MatrixFormat) -> tuple[int, int]:
-    """The smallest and the largest integer, less the one that stands for 0."""
+    """The smallest and the largest integer, less the integer for 0."""
     low, high = form.range
     return low - form.zero, high - form.zero
 

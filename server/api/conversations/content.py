@@ -89,7 +89,7 @@ _SOUND = re.compile(
 
 
 def kind_of(data: str) -> MediaKind:
-    """Whether base64 of a file is that of a sound, by its first bytes, or counts as an image."""
+    """Whether a file in base64 is a sound, by its first bytes, or counts as an image."""
     try:
         start = base64.b64decode(data[:16])
     except ValueError:

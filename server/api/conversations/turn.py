@@ -28,7 +28,7 @@ async def rendered(
 ) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it.
 
-    `read` are the images that the request has read so far, to which those of the turn are added.
+    `read` are the images that the request has read so far; the turn's are added.
     Raises InvalidRequest, ImagesFull or ClientDisconnected: downloads of images take seconds.
     """
     work = service.render(

@@ -84,7 +84,7 @@ def _request_id(header: str) -> str:
 def _write_line(
     level: int, scope: Scope, record: RequestRecord, status: int, milliseconds: float
 ) -> None:
-    # Uvicorn has replaced the address of a trusted proxy by that of the client.
+    # Uvicorn has replaced the address of a trusted proxy by the client's.
     fields: dict[str, object] = {"client": scope["client"][0]} if scope.get("client") else {}
     if record.model:
         fields["model"] = record.model

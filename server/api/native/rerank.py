@@ -1,6 +1,6 @@
 """POST /v1/rerank: documents in the order of their relevance to a query.
 
-A request has the form of Jina's API, with `documents`, or that of Hugging Face's
+A request has the form of Jina's API, with `documents`, or of Hugging Face's
 text-embeddings-inference, with `texts`. The answer has the same form.
 """
 

@@ -129,7 +129,7 @@ class OllamaShown(BaseModel):
 @router.head("/api/version", include_in_schema=False)
 @router.get("/api/version", summary="Get the version of the API")
 async def ollama_version() -> OllamaVersion:
-    """Return the version of Ollama whose API this is, and that of the server."""
+    """Return the version of Ollama whose API this is, and of the server."""
     return OllamaVersion(version=_OLLAMA, hearth=version())
 
 

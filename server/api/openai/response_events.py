@@ -167,7 +167,7 @@ class ResponseEvent(NamedEvent):
 class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
     """Writes the events of the only choice; the last event holds the complete response.
 
-    `tools` are those of the request by the names that the model sees. With `summarized` the
+    `tools` are the request's by the names that the model sees. With `summarized` the
     reasoning is a summary. `on_end` gets the complete response, and returns what clients get.
     """
 

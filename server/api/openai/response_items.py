@@ -156,7 +156,7 @@ _TYPES = frozenset(
 
 
 def _storable(item: Any) -> Any:
-    """The item, unchanged: those of other servers are stored and returned as they are."""
+    """The item, unchanged: other servers' items are stored and returned as they are."""
     if isinstance(item, dict) and not isinstance(item.get("id"), str | None):
         raise ValueError("an item whose id is a text")
     return encodable_json(item)

@@ -221,7 +221,7 @@ def _resolved(item: AnyItem, path: str, state: State) -> AnyItem:
 
 
 def earlier_items(body: ResponsesRequest, state: State) -> list[Item]:
-    """The stored items before those of a request; raises InvalidRequest."""
+    """The stored items before a request's; raises InvalidRequest."""
     if body.conversation_id is None:
         previous = body.previous_response_id
         return [] if previous is None else state.before(previous)

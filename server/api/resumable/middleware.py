@@ -1,7 +1,7 @@
 """ASGI middleware: streams that go on without their client, as llama-server has them.
 
 A request with the header X-Conversation-Id is answered in a task of its own. If the answer is a
-stream, its bytes are kept in a Stream, of which the client is the first reader: it can disconnect
+stream, its bytes are kept in a Stream. The client is its first reader: it can disconnect
 and read on with GET /v1/stream.
 """
 

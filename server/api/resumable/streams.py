@@ -27,7 +27,7 @@ class OffsetLost(Exception):
 
 
 class Stream:
-    """The bytes of an answer, of which the last `max_bytes` are kept. Times are Unix times."""
+    """The last `max_bytes` bytes of an answer. Times are Unix times."""
 
     def __init__(self, owner: str, id_: str, *, max_bytes: int = _MAX_BYTES) -> None:
         self.owner = owner
@@ -100,9 +100,9 @@ class Stream:
 class Streams:
     """The streams of all owners, found by owner and id.
 
-    Ended streams are dropped after `retention` seconds. They are dropped earlier, the one that
-    ended first before the others, when all streams take more than `limit` bytes, or when the memory
-    is needed. If the running ones alone take more, the one that grows loses its oldest bytes.
+    Ended streams are dropped after `retention` seconds. They are dropped earlier, in the order in
+    which they ended, when all streams take more than `limit` bytes, or when the memory
+    is needed. If the running ones alone take more, a stream that grows loses its oldest bytes.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class State:
         return [body for owner, body in self.store.records(prefix) if owner == self.owner]
 
     def items(self, id_: str, *, outputs: bool = True) -> list[Item]:
-        """The items of a record, oldest first; without `outputs` those of the request only."""
+        """The items of a record, oldest first; without `outputs` the request's only."""
         return self.store.items(self.owner, id_, outputs=outputs)
 
     def item(self, id_: str, field: str) -> Item:

@@ -178,7 +178,7 @@ class Store:
         return [(owner, json.loads(body)) for owner, body in rows]
 
     def items(self, owner: str, id_: str, *, outputs: bool = True) -> list[Item]:
-        """The items of a record, oldest first; without `outputs` those of the request only."""
+        """The items of a record, oldest first; without `outputs` the request's only."""
         rows = self._database.execute(
             "SELECT body FROM items WHERE record = ? AND is_output <= ? ORDER BY number",
             (self._number(owner, id_), outputs),
