@@ -24,7 +24,11 @@ _Bake = Annotated[
 ]
 _Name = Annotated[
     str | None,
-    typer.Option("--name", help="With --bake: name of the bundle, unless it is baked already."),
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="With --bake: name of the bundle, unless it is baked already.",
+    ),
 ]
 _Home = Annotated[
     Path, typer.Option(metavar="FOLDER", envvar=bundle_home.ENVIRONMENT, help=bundle_home.HELP)

@@ -118,8 +118,9 @@ def _reproduce(
     weights: Annotated[
         Path | None,
         typer.Option(
+            metavar="PATH",
             help="Weights that the bundle was baked from. Default: the installed package that it "
-            "names."
+            "names.",
         ),
     ] = None,
     adapter: Annotated[
