@@ -201,19 +201,25 @@ cached_attention: Fused = Fused(
 )
 
 
-def _sample_i8(
-    rng: np.random.Generator,
-    tokens: int,
-    start: int,
-    window: int | None,
-    *,
-    sinks: bool = False,
-) -> Sample:
-    query, _, _, position, *more = attention_sample(rng, tokens, start, window, sinks=sinks).inputs
+def integer_samples(rng: np.random.Generator, cache: tuple[Array, ...]) -> list[Sample]:
+    """Samples of attention over a cache of integers: 7 rows of a head of 64 columns."""
+    samples = [
+        attention_sample(rng, 1, 4, None),
+        attention_sample(rng, 2, 20, 3),
+        attention_sample(rng, 7, 0, None),
+        attention_sample(rng, 1, 4, None, sinks=True),
+    ]
+    return [
+        Sample((query, *cache, *others), sample.attrs)
+        for sample in samples
+        for query, _, _, *others in (sample.inputs,)
+    ]
+
+
+def _cache_i8(rng: np.random.Generator) -> tuple[Array, ...]:
     key, value = rng.integers(-127, 128, (2, 7, 64), dtype=np.int8)
     scales = (rng.uniform(0.005, 0.02, (7, 1)).astype(np.float32) for _ in range(2))
-    attrs = attention_sample(rng, tokens, start, window).attrs
-    return Sample((query, key, value, *scales, position, *more), attrs)
+    return key, value, *scales
 
 
 int8_cache_attention: Fused = Fused(
@@ -224,12 +230,7 @@ int8_cache_attention: Fused = Fused(
     no_gradient=f.int8_cache_attention.op.no_gradient,
     limits=_limits_i8,
     kernel=_kernel,
-    samples=lambda rng: [
-        _sample_i8(rng, 1, 4, None),
-        _sample_i8(rng, 2, 20, 3),
-        _sample_i8(rng, 7, 0, None),
-        _sample_i8(rng, 1, 4, None, sinks=True),
-    ],
+    samples=lambda rng: integer_samples(rng, _cache_i8(rng)),
 )
 
 

@@ -12,7 +12,7 @@ from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.functions.int4_cache import CACHE_GROUP, KEY_BITS, VALUE_BITS
 from hearthd.models.dsl.fused.cache_attention import (
     attention_kernel,
-    attention_sample,
+    integer_samples,
     limit_shapes,
     new_rows,
     row_kernel,
@@ -56,21 +56,12 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     return attention_kernel(types[0], _integers(types[3]), types[5], attrs, suffix)
 
 
-def _sample(
-    rng: np.random.Generator,
-    tokens: int,
-    start: int,
-    window: int | None,
-    *,
-    sinks: bool = False,
-) -> Sample:
-    sample = attention_sample(rng, tokens, start, window, sinks=sinks)
-    query, _, _, position, *more = sample.inputs
+def _cache(rng: np.random.Generator) -> tuple[Array, ...]:
     key, value = (
         rng.integers(-128, 128, (7, 8 * n), dtype=np.int8) for n in (KEY_BITS, VALUE_BITS)
     )
     scales = (rng.uniform(-0.3, 0.3, (7, 2)).astype(np.float16) for _ in range(2))
-    return Sample((query, key, value, *scales, position, *more), sample.attrs)
+    return key, value, *scales
 
 
 int4_cache_attention: Fused = Fused(
@@ -81,12 +72,7 @@ int4_cache_attention: Fused = Fused(
     no_gradient=f.int4_cache_attention.op.no_gradient,
     limits=_limits,
     kernel=_kernel,
-    samples=lambda rng: [
-        _sample(rng, 1, 4, None),
-        _sample(rng, 2, 20, 3),
-        _sample(rng, 7, 0, None),
-        _sample(rng, 1, 4, None, sinks=True),
-    ],
+    samples=lambda rng: integer_samples(rng, _cache(rng)),
 )
 
 
