@@ -106,6 +106,18 @@ def test_a_folder_has_what_a_bake_reads(small: Files) -> None:
     assert "gemma3 in int8-g32, 2048 tokens of context or more, 4 slots" in notes.lines
 
 
+def test_a_model_of_speech_arrives_after_its_verdict(hub: LocalHub, tmp_path: Path) -> None:
+    folder = small_whisper(tmp_path / "whisper")
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    hub.repositories["a/whisper"] = files
+    notes = Notes()
+    path = download("hf:a/whisper", notes)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == files
+    _, model, memory = notes.lines
+    assert model == "whisper in int8-g32, 128 tokens of context"
+    assert memory.startswith("memory: ")
+
+
 @pytest.mark.parametrize("reference", ["hf:a/gguf", "hf:a/folder"])
 def test_a_second_pull_downloads_nothing(reference: str, hub: LocalHub) -> None:
     path = download(reference, Silent())

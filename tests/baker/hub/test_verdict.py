@@ -18,7 +18,6 @@ from hearthd.bundle import Memory
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
-from tests.baker.small_whisper import CONTEXT, small_whisper
 from tests.models.families.gguf_files import add_byte_vocabulary, add_config
 
 if TYPE_CHECKING:
@@ -96,14 +95,6 @@ def test_an_encoder_has_a_memory_and_no_speed(
     assert examined.memory.weights > 0
     model, memory = examined.lines(10**9)
     assert model == "xlm-roberta in f32, 64 tokens of context"
-    assert memory.endswith("; there are 1,000.0 MB")
-
-
-def test_a_model_of_speech_has_a_memory_and_no_speed(tmp_path: Path) -> None:
-    examined = examine(small_whisper(tmp_path / "model"))
-    assert examined.memory.weights > 0
-    model, memory = examined.lines(10**9)
-    assert model == f"whisper in int8-g32, {CONTEXT} tokens of context"
     assert memory.endswith("; there are 1,000.0 MB")
 
 
