@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 import time
@@ -308,6 +310,22 @@ def test_a_grammar_that_fails_while_generating_raises() -> None:
 
     with pytest.raises(ConstraintFailed, match="too many"):
         go_on()
+
+
+@pytest.mark.parametrize(("seconds", "tokens"), [(0.05, 200), (0.1, 20), (0.55, 2), (1.1, 0)])
+def test_an_answer_ends_when_its_rules_take_too_long(
+    seconds: float, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token may take 50 ms of a core, and all of them a second more; `tokens` are accepted."""
+    rules = WORLDS["gemma"].grammars.rules(Grammar("regex", "[xy]{200}"))
+    clock = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * seconds)
+    accepted = 0
+    with contextlib.suppress(ConstraintFailed):
+        while not rules.finished:
+            rules.accept(int(np.flatnonzero(rules.allowed())[0]))
+            accepted += 1
+    assert tokens - 1 <= accepted <= tokens
 
 
 def test_a_forbidden_token_is_not_accepted() -> None:

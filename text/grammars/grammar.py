@@ -10,6 +10,7 @@ import functools
 import json
 import re
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,6 +50,10 @@ _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
 _CACHED_GRAMMARS = 32
 _NO_TOKEN = "it allows no next token"
+# Other answers wait for the rules of one. Ambiguous grammars take longer with each token; others
+# take 1 to 20 ms, and a slow device some times as long.
+_FAST_SECONDS, _MAX_SLOW_SECONDS = 0.05, 1.0  # of a core: of a token, and of all beyond that
+_SLOW = "it is ambiguous, and its rules take too long; write it so that a text has one derivation"
 _MAX_CHARACTER_BYTES = 4  # of UTF-8
 _MAX_SHOWN = 200  # characters of a grammar or message in an error
 # As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
@@ -91,6 +96,7 @@ class Rules(Constraint):
         self._vocabulary = vocabulary
         self._ends = ends
         self._keys = UniqueKeys(vocabulary.keys, vocabulary.allowed, matcher, json=json)
+        self._slow_seconds = 0.0
         self._allowed = self._next()
 
     @override
@@ -99,8 +105,12 @@ class Rules(Constraint):
 
     @override
     def accept(self, token: int) -> None:
+        began = time.thread_time()
         self._read(token)
         self._allowed = self._next()
+        self._slow_seconds += max(0.0, time.thread_time() - began - _FAST_SECONDS)
+        if self._slow_seconds > _MAX_SLOW_SECONDS:
+            raise ConstraintFailed(f"grammar: {_SLOW}")
 
     def feed(self, text: bytes, tokens: Sequence[int]) -> bool:
         """Take bytes and then tokens; return whether the grammar allows them.
