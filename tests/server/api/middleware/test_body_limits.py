@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from hearthd.server.api.json_body import MAX_OBJECTS
 from hearthd.server.api.native.generate import GenerateRequest
 from hearthd.server.api.native.tokens import DetokenizeRequest
 from hearthd.server.api.openai.chat import ChatRequest
@@ -130,6 +131,26 @@ def test_a_text_longer_than_any_context_is_rejected(path: str, body: dict[str, A
         assert error["type"] == "exceed_context_size_error"
         limits = ("bytes > 1024 maximum", "tokens > 256 maximum")
         assert any(limit in error["message"] for limit in limits), error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/chat/completions", "messages"),
+        ("/v1/responses", "input"),
+        ("/v1/messages", "messages"),
+        ("/api/chat", "messages"),
+        ("/apply-template", "messages"),
+        ("/generate", "color"),
+    ],
+)
+def test_a_body_has_a_limited_number_of_objects(path: str, field: str) -> None:
+    """To check each takes 10 us of the event loop."""
+    with fakes.running(fakes.fake_service(LIBRARY, template=templates.GEMMA)) as client:
+        for count, status in ((MAX_OBJECTS - 1, (200, 400)), (MAX_OBJECTS, (413,))):
+            response = client.post(path, json={field: [{}] * count})
+            assert response.status_code in status
+            assert ("too many objects" in response.text) == (status == (413,))
 
 
 MANY = 10_000
