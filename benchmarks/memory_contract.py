@@ -46,6 +46,7 @@ from hearthd.bundle import (
     megabytes,
     read_manifest_of,
 )
+from hearthd.server.api.json_body import MAX_OBJECTS
 from hearthd.server.api.middleware.body_limits import estimated_memory
 
 if TYPE_CHECKING:
@@ -267,11 +268,12 @@ async def _use_every_route(client: httpx.AsyncClient, manifest: LanguageManifest
 
 def large_bodies(memory: int) -> list[Post]:
     """Bodies of about `memory` bytes each, as server/api/middleware/body_limits.py counts."""
+    values, objects = memory // 104 - 9, MAX_OBJECTS - 1
     bodies = (
         b'{"prompt": "' + b"the dog " * (memory // 64 - 9) + b'"}',
         b'{"prompt": "' + "\N{FOX FACE}".encode() + b"a" * (memory // 8 - 999) + b'"}',
-        b'{"prompt": [' + b"[]," * (memory // 104 - 9) + b"[]]}",
-        b'{"prompt": [' + b"{}," * (memory // 104 - 9) + b"{}]}",
+        b'{"prompt": [' + b"[]," * values + b"[]]}",
+        b'{"prompt": [' + b"{}," * objects + b"[]," * (values - objects) + b"[]]}",
         b'{"prompt": [' + b"500," * (memory // 72 - 9) + b"5]}",
     )
     return [Post("/v1/completions", body, httpx.codes.BAD_REQUEST) for body in bodies]
