@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import struct
+import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,6 +166,20 @@ MANY_PARTS = {
 def test_a_file_in_many_parts_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidRequest, match=r"in too many parts.*fewer chunks, markers and scans"):
         decoded(data, "image")
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0])
+def test_a_file_that_takes_too_long_to_read_is_refused(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk of a color profile takes 6 ms to inflate; here, a read takes `seconds`."""
+    data = saved(Image.fromarray(COLORS), "PNG")
+    data = data[:33] + 20 * chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(9))) + data[33:]
+    clock = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock) * seconds)
+    refused = pytest.raises(InvalidRequest, match="in too many parts")
+    with refused if seconds == 1 else contextlib.nullcontext():
+        assert np.array_equal(read(data), COLORS)
 
 
 def test_scans_of_a_progressive_jpeg_and_bytes_after_it_are_read() -> None:
