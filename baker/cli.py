@@ -104,7 +104,10 @@ def _bake(
 
 
 def _model(argument: str, *, images: bool) -> dict[str, Any]:
-    """The options that MODEL sets; raises BadOption if it is not a name and does not exist."""
+    """The options that MODEL sets; raises BadOption if it is not a name and does not exist.
+
+    Raises NotABundle for a symbolic link to nothing.
+    """
     if argument in bakeable():
         return {"model": argument}
     if is_reference(argument):
@@ -117,6 +120,7 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
         raise BadOption(
             f"MODEL: {bundle} is a bundle, which is baked already: `hearth serve` opens it"
         )
+    bundle_home.require_link_target(Path(argument))
     raise BadOption(
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder"
         f"{suggestion(argument) or ', or one of ' + ', '.join(bakeable())}"

@@ -68,6 +68,15 @@ def unknown_bundle(bundle: Path, folder: Path | None = None) -> NotABundle:
     )
 
 
+def require_link_target(path: Path) -> None:
+    """Raise NotABundle for a symbolic link to a path that does not exist."""
+    if path.is_symlink() and not path.exists():
+        raise NotABundle(
+            f"{path}: a symbolic link to {path.readlink()}, which does not exist; copy or download "
+            "the file again"
+        )
+
+
 def similar_names(name: str, folder: Path | None = None) -> list[str]:
     """The names of bundles in a folder that are similar to a name; all if none is."""
     names = [path.name for path in bundles_in(home() if folder is None else folder)]

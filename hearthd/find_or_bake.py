@@ -162,6 +162,7 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
         elif is_stored(model):
             return _stored(model)
     if not folder.exists():
+        bundle_home.require_link_target(folder)
         return _named(model, folder, home)
     if not (folder.is_file() or folder.is_dir()):
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")

@@ -335,12 +335,14 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),
         ("folder", "folder: not a bundle: it has no manifest.json, nor .*; specify folder/a.gguf"),
         ("pipe", "pipe: not a bundle: got "),
+        ("link", "^link: a symbolic link to gone.gguf, which does not exist; copy or download "),
     ],
 )
 def test_other_files_say_why(model: str, message: str, tmp_path: Path, bakes: Bakes) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.gguf").touch()
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("gone.gguf")
     with pytest.raises(NotABundle, match=message):
         bundle_of(model)
     assert bakes.arguments == []

@@ -168,9 +168,11 @@ def _megabytes(size: int) -> str:
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    from rich.cells import cell_len, set_cell_size  # some characters take two columns
+
+    widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
         _print("   ".join(cells).rstrip())
 
 

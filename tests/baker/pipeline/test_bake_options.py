@@ -18,7 +18,7 @@ from hearthd.baker.pipeline.bake_options import (
     bake_options,
     recorded_options,
 )
-from hearthd.bundle import CALIBRATION, DRAFTER
+from hearthd.bundle import CALIBRATION, DRAFTER, NotABundle
 from hearthd.flag_names import flag
 from hearthd.models.precision import NAMED_PRECISIONS
 from tests.conftest import Silent, options_for
@@ -173,6 +173,9 @@ def test_a_path_in_place_of_a_name_is_that_of_the_weights(
         typed("./gemma3", "--weights", "x", monkeypatch=monkeypatch)
     with pytest.raises(BadOption, match=r"MODEL: got 'gema3', expected a GGUF file, .*gemma3"):
         typed("gema3", monkeypatch=monkeypatch)
+    (tmp_path / "link").symlink_to("gone")
+    with pytest.raises(NotABundle, match=r"^link: a symbolic link to gone, which does not exist;"):
+        typed("link", monkeypatch=monkeypatch)
 
 
 def test_a_drafter_of_the_hub_is_downloaded(

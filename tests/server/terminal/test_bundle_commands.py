@@ -59,6 +59,15 @@ def test_list_shows_the_bundles_also_damaged_ones(home: Path) -> None:
     assert output(bundle_commands.list_, "--home", str(home / "other")).startswith("no bundles in ")
 
 
+def test_columns_are_those_of_a_terminal(home: Path) -> None:
+    """Chinese, Japanese and Korean characters take two."""
+    (home / "smol").rename(home / "日本語")
+    head, gemma, japanese = output(bundle_commands.list_).splitlines()
+    column = head.index("MODEL")
+    assert gemma.index("fake") == column
+    assert japanese.index("fake") == column - len("日本語")
+
+
 def test_rm_removes_a_bundle_and_nothing_else(home: Path) -> None:
     assert output(bundle_commands.remove, "gemma").startswith("removed gemma: 0.0 MB")
     assert [path.name for path in home.iterdir()] == ["smol"]
