@@ -388,9 +388,8 @@ def test_an_encoder_is_told_apart_before_its_weights_are_read(home: Path, bakes:
     with pytest.raises(NotABundle, match=message.format("'tiny bert'")):
         find_or_bake("tiny bert", None, {}, chats=True)
     assert bakes.waited == 0
-    bundle = home / "encoder"
-    bundle.mkdir(parents=True)
-    write_manifest(bundle, ENCODER)
+    (home / "encoder").mkdir(parents=True)
+    write_manifest(home / "encoder", ENCODER)
     with pytest.raises(NotABundle, match=message.format("encoder")):
         find_or_bake("encoder", None, {}, chats=True)
 
