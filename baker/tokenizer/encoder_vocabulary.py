@@ -39,12 +39,26 @@ def wordpiece(metadata: Mapping[str, object]) -> Tokenizer:
     accents = any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", words))
     names = ("cls", "seperator", "unknown", "padding", "mask")  # GGUF spells it so
     special = [tokens[read_id(metadata, name, len(tokens))] for name in names]
-    cls, separator, unknown, *_ = special
-    id_of = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(WordPiece(vocab=id_of, unk_token=unknown, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(
+    normalizer = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=lowercase and not accents
     )
+    return wordpiece_of(tokens, special, normalizer)
+
+
+def wordpiece_of(
+    tokens: Sequence[str], special: Sequence[str], normalizer: normalizers.Normalizer
+) -> Tokenizer:
+    """BERT's WordPiece of tokens in its own form, such as ##ing; raises TokenizerError.
+
+    `special` are the tokens that begin a text, end it, and are unknown, then others.
+    """
+    cls, separator, unknown, *_ = special
+    id_of = {token: i for i, token in enumerate(tokens)}
+    for token in special:
+        if token not in id_of:
+            raise TokenizerError(f"the vocabulary has no special token {token!r:.80}")
+    tokenizer = Tokenizer(WordPiece(vocab=id_of, unk_token=unknown, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     single, ids = f"{cls} $A {separator}", [(token, id_of[token]) for token in (cls, separator)]

@@ -1,16 +1,18 @@
 """The tokenizer of a Hugging Face folder without tokenizer.json, from the files of older ones.
 
-A folder has tokenizer.model, a vocabulary of SentencePiece, or vocab.json and merges.txt. Both are
-converted as the vocabulary of a GGUF file is, and give the tokens of transformers 5. The second
-form does not say how texts are split into words: only Qwen's tokenizer is known by its name.
+A folder has tokenizer.model, a vocabulary of SentencePiece, vocab.json and merges.txt, or BERT's
+vocab.txt. They are converted as the vocabulary of a GGUF file is, and give the tokens of
+transformers 5. The second form does not say how texts are split into words: only Qwen's tokenizer
+is known by its name.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, pre_tokenizers
+from tokenizers import AddedToken, normalizers, pre_tokenizers
 
+from hearthd.baker.tokenizer.encoder_vocabulary import wordpiece_of
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
 from hearthd.baker.tokenizer.vocabulary_fields import SPACE
@@ -25,19 +27,22 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
+_WORDPIECE = "vocab.txt"
 _CONFIG, _ADDED, _SPECIAL = (
     "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
-VOCABULARY_FILES = (_SENTENCEPIECE, _VOCABULARY, _MERGES, _ADDED, _SPECIAL)
+VOCABULARY_FILES = (_SENTENCEPIECE, _VOCABULARY, _MERGES, _WORDPIECE, _ADDED, _SPECIAL)
 # Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
 _RULES = {"Qwen2Tokenizer": "qwen2"}
+# BERT's special tokens, where tokenizer_config.json does not name them.
+_BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def has_vocabulary(folder: Path) -> bool:
     """Whether a folder has the files of a tokenizer that can be converted."""
     names = {path.name for path in folder.iterdir()}
-    return _SENTENCEPIECE in names or {_VOCABULARY, _MERGES} <= names
+    return bool({_SENTENCEPIECE, _WORDPIECE} & names) or {_VOCABULARY, _MERGES} <= names
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer:
@@ -47,9 +52,11 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     try:
         if path.exists():
             tokenizer = _sentencepiece(path, config)
-        else:
-            path = folder / _MERGES
+        elif (path := folder / _MERGES).exists():
             tokenizer = _byte_bpe(folder, config)
+        else:
+            path = folder / _WORDPIECE
+            tokenizer = _wordpiece(path, config)
     except OSError as error:
         raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
     for token, id_ in sorted(_added_tokens(folder, config), key=lambda added: added[1]):
@@ -100,6 +107,27 @@ def _byte_bpe(folder: Path, config: dict[str, Any]) -> Tokenizer:
     )
 
 
+def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
+    name = str(config.get("tokenizer_class", "BertTokenizer")).removesuffix("Fast")
+    if name != "BertTokenizer":
+        raise TokenizerError(
+            f"{path.with_name(_CONFIG)}: tokenizer_class: got {name!r:.80}, supported with "
+            f"{_WORDPIECE} is BertTokenizer; download tokenizer.json"
+        )
+    normalizer = normalizers.BertNormalizer(
+        lowercase=config.get("do_lower_case", True),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+    )
+    named = {name: [*_names(config.get(f"{name}_token"))] for name in _BERT}
+    special = [(named[name] or [usual])[0] for name, usual in _BERT.items()]
+    tokens = read_text(path).removesuffix("\n").split("\n")
+    try:
+        return wordpiece_of(tokens, special, normalizer)
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}") from error
+
+
 def _converted(path: Path, metadata: dict[str, object]) -> Tokenizer:
     """The tokenizer of metadata that were read from a file, which errors name."""
     try:
@@ -127,7 +155,7 @@ def _added_tokens(folder: Path, config: dict[str, Any]) -> Iterator[tuple[AddedT
 
 
 def _names(value: Any) -> Iterator[str]:
-    """The texts of tokens in special_tokens_map.json."""
+    """The texts of tokens in a value of special_tokens_map.json or tokenizer_config.json."""
     match value:
         case str():
             yield value

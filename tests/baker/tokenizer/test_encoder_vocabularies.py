@@ -16,11 +16,13 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 
+from hearthd.baker.tokenizer.folder_vocabulary import folder_tokenizer
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import TokenizerError
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
+from tests.models.families.encoders.encoder_cases import recorded_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +106,43 @@ def test_wordpiece_gives_the_ids_of_transformers(name: str, older: bool, tmp_pat
         tmp_path / "a.gguf", lambda writer: add_wordpiece(writer, tokens, older=older)
     )
     require_recorded(tokenizer, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("uncased", {}),
+        ("uncased", {"do_lower_case": True, "tokenizer_class": "BertTokenizerFast"}),
+        ("cased", {"do_lower_case": False, "cls_token": {"content": "[CLS]"}}),
+        ("accents", {"strip_accents": False, "sep_token": "[SEP]"}),
+    ],
+)
+def test_a_folder_with_vocab_txt_gives_the_ids_of_transformers(
+    name: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*GOLDEN[name]["tokens"], ""]), "utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    recorded_encoder("bert").write(tmp_path)
+    require_recorded(Tokenizer.from_str(text_tokenizer_json(open_weights(tmp_path))), name)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"tokenizer_class": "MPNetTokenizer"},
+            "got 'MPNetTokenizer', supported with vocab.txt is",
+        ),
+        ({"mask_token": "<mask>"}, "vocab.txt: the vocabulary has no special token '<mask>'"),
+    ],
+)
+def test_another_folder_with_vocab_txt_is_refused(
+    config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["cased"]["tokens"]), "utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(TokenizerError, match=f"^{tmp_path}.*{message}"):
+        folder_tokenizer(tmp_path)
 
 
 def test_unigrams_give_the_ids_of_transformers(tmp_path: Path) -> None:
