@@ -1,9 +1,9 @@
 """The tokenizer of a Hugging Face folder without tokenizer.json, from the files of older ones.
 
-A folder has tokenizer.model, a vocabulary of SentencePiece, vocab.json and merges.txt, or BERT's
-vocab.txt. They are converted as the vocabulary of a GGUF file is, and give the tokens of
-transformers 5. The second form does not say how texts are split into words: only Qwen's tokenizer
-is known by its name.
+A folder has tokenizer.model, a vocabulary of SentencePiece, Mistral's tekken.json, vocab.json and
+merges.txt, or BERT's vocab.txt. They are converted as the vocabulary of a GGUF file is, and give
+the tokens of transformers 5. The third form does not say how texts are split into words: only
+Qwen's tokenizer is known by its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 from hearthd.baker.tokenizer.encoder_vocabulary import wordpiece_of
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
+from hearthd.baker.tokenizer.tekken import read_tekken
 from hearthd.baker.tokenizer.vocabulary_fields import SPACE
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
-_WORDPIECE = "vocab.txt"
+_TEKKEN, _WORDPIECE = "tekken.json", "vocab.txt"
 _CONFIG, _ADDED, _SPECIAL = (
     "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
-VOCABULARY_FILES = (_SENTENCEPIECE, _VOCABULARY, _MERGES, _WORDPIECE, _ADDED, _SPECIAL)
+VOCABULARY_FILES = (
+    _SENTENCEPIECE, _TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _ADDED, _SPECIAL,
+)  # fmt: skip
 # Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
 _RULES = {"Qwen2Tokenizer": "qwen2"}
 # BERT's special tokens, where tokenizer_config.json does not name them.
@@ -42,7 +45,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def has_vocabulary(folder: Path) -> bool:
     """Whether a folder has the files of a tokenizer that can be converted."""
     names = {path.name for path in folder.iterdir()}
-    return bool({_SENTENCEPIECE, _WORDPIECE} & names) or {_VOCABULARY, _MERGES} <= names
+    return bool({_SENTENCEPIECE, _TEKKEN, _WORDPIECE} & names) or {_VOCABULARY, _MERGES} <= names
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer:
@@ -52,6 +55,8 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     try:
         if path.exists():
             tokenizer = _sentencepiece(path, config)
+        elif (path := folder / _TEKKEN).exists():
+            return read_tekken(path)
         elif (path := folder / _MERGES).exists():
             tokenizer = _byte_bpe(folder, config)
         else:

@@ -19,10 +19,18 @@ import sentencepiece
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 from transformers import GemmaTokenizer, LlamaTokenizer, Qwen2Tokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.integrations.mistral.tokenizer import MistralConverter
 
 from tests.golden.record_encoder_tokenizers import texts
 
 OUT = Path(__file__).with_name("folder_tokenizers.json")
+# Of Mistral NeMo's tekken.json.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+PATTERN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 ADDED = {"<|im_start|>": 1000, "<|im_end|>": 1001, "<tool>": 1002}
 TALKS = (
     "<|im_start|>user\nWhat is  this?<|im_end|>\n<|im_start|> assistant\n",
@@ -66,6 +74,29 @@ def qwen_files() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         library.model.save(folder)
         return {name: Path(folder, name).read_bytes() for name in ("vocab.json", "merges.txt")}
+
+
+def tekken_file() -> bytes:
+    """tekken.json of 700 tokens, 8 of them special, and of more that are not used."""
+    files = qwen_files()
+    bytes_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    vocabulary = json.loads(files["vocab.json"])
+    special = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "<tool>")
+    entries = [
+        {"rank": rank, "token_bytes": base64.b64encode(bytes(bytes_of[c] for c in name)).decode()}
+        for rank, name in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))
+    ]
+    data = {
+        "config": {
+            "pattern": PATTERN, "default_vocab_size": 700, "default_num_special_tokens": 8,
+        },
+        "vocab": entries,
+        "special_tokens": [
+            {"rank": rank, "token_str": name, "is_control": True}
+            for rank, name in enumerate(special)
+        ],
+    }  # fmt: skip
+    return json.dumps(data).encode()
 
 
 def cases() -> dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]]:
@@ -132,6 +163,15 @@ def main() -> None:
         recorded[name] = {
             "files": {file: base64.b64encode(data).decode() for file, data in files.items()},
             "ids": [tokenizer(text)["input_ids"] for text in (*texts(), *TALKS)],
+        }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tekken.json")
+        path.write_bytes(tekken_file())
+        converted = MistralConverter(str(path)).converted()
+        recorded["tekken"] = {
+            "files": {"tekken.json": base64.b64encode(path.read_bytes()).decode()},
+            # Mistral's own tokenizer.json puts <s> in front.
+            "ids": [[1, *converted.encode(text).ids] for text in (*texts(), *TALKS)],
         }
     OUT.write_text(json.dumps(recorded), encoding="utf-8")
 

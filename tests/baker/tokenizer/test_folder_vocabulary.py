@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parents[2] / "golden"
 CASES = (
     "llama", "llama legacy", "llama added", "llama older", "llama symbols", "gemma", "qwen",
+    "tekken",
 )  # fmt: skip
 CONFIG = "tokenizer_config.json"
 
@@ -114,6 +115,20 @@ def other_id(folder: Path) -> None:
     change(folder / CONFIG, added_tokens_decoder={"5000": {"content": "<x>", "special": True}})
 
 
+def without_special_tokens(folder: Path) -> None:
+    """An early version, whose special tokens are those of Mistral's package."""
+    change(folder / "tekken.json", special_tokens=None)
+
+
+def invalid_pattern(folder: Path) -> None:
+    change(folder / "tekken.json", config={"pattern": "("})
+
+
+def repeated(folder: Path) -> None:
+    entries = json.loads((folder / "tekken.json").read_text())["vocab"]
+    change(folder / "tekken.json", vocab=[*entries[:300], entries[0]])
+
+
 def no_content(folder: Path) -> None:
     change(folder / CONFIG, added_tokens_decoder={"5000": "<x>"})
 
@@ -127,6 +142,13 @@ def no_content(folder: Path) -> None:
         ("llama", removes_spaces, r"tokenizer\.model: it changes characters or removes spaces"),
         ("llama", other_id, "the added token '<x>' has the id 5000, expected 1000"),
         ("llama", no_content, r"tokenizer_config\.json: added_tokens_decoder has '5000': '<x>'"),
+        (
+            "tekken",
+            without_special_tokens,
+            r"tekken\.json is not a tekken\.json that is supported: ",
+        ),
+        ("tekken", invalid_pattern, r"tekken\.json is not a tekken\.json that is supported: "),
+        ("tekken", repeated, r"tekken\.json: tokenizer\.ggml\.tokens has .* twice"),
         (
             "qwen",
             lambda folder: change(folder / CONFIG, tokenizer_class="GPT2Tokenizer"),
