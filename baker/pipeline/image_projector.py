@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.weights_config import families, identify
 from hearthd.baker.weights.projected_gguf import ProjectedGguf
-from hearthd.baker.weights.source import WeightsError
+from hearthd.baker.weights.source import WeightsError, path_of
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.models.config import ConfigError
 
@@ -64,7 +64,10 @@ def _joined(source: WeightSource, file: Path, model: str | None) -> ProjectedGgu
     if source.format != "gguf":
         raise RecipeError("--mmproj: a Hugging Face folder has its tower itself; omit the option")
     joined = ProjectedGguf(source, file)
-    family = identify(joined, model)
+    try:
+        family = identify(joined, model)
+    except ConfigError as error:  # of the projector, not of the model's file
+        raise ConfigError(str(error).removeprefix(f"{path_of(joined)}: ")) from error
     architectures = {architecture.name: architecture for architecture in families().values()}
     if not architectures[family.architecture].tensors.towers:
         raise RecipeError(f"{family.name} reads no images; specify --mmproj none")

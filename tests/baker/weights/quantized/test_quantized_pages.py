@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from hearthd.baker.hub.verdict import examine
 from hearthd.bundle import bundle_home
 from tests.baker.test_weights_page import rows
-from tests.baker.weights.quantized.folders import TENSORS, write_folders
+from tests.baker.weights.quantized.folders import TENSORS, Folders, write_folders
 from tests.baker.weights.quantized.packing_cases import CASES
 from tests.by_day import first_by_day
 
@@ -17,14 +18,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def with_tokenizers(folders: Folders) -> Folders:
+    """Give both folders a token for each of 95 characters, and one that ends a text."""
+    vocabulary = {chr(code): code - 32 for code in range(32, 127)} | {"<eos>": 95}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(["<eos>"])
+    for folder in (folders.quantized, folders.plain):
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    return folders
+
+
 @pytest.mark.parametrize("case", ["awq", "fp8_blocks"])
 def test_inspect_counts_the_tensors_of_a_method(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path / "home"))
-    folders = write_folders(CASES[case], tmp_path)
-    for folder in (folders.quantized, folders.plain):
-        (folder / "tokenizer.json").touch()
+    folders = with_tokenizers(write_folders(CASES[case], tmp_path))
     page, plain = rows(folders.quantized), rows(folders.plain)
     assert page["tensors"] == f"14 in {CASES[case].type}, 7 in f32"
     assert page["size"] == plain["size"]
@@ -37,7 +48,7 @@ def test_inspect_counts_the_tensors_of_a_method(
     ),
 )
 def test_the_verdict_needs_the_headers_alone(case: str, precision: str, tmp_path: Path) -> None:
-    folders = write_folders(CASES[case], tmp_path)
+    folders = with_tokenizers(write_folders(CASES[case], tmp_path))
     expected = examine(folders.quantized)
     assert expected.model == f"llama ({CASES[case].type})"
     assert expected.precision == precision
