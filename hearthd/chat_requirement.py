@@ -30,7 +30,7 @@ def require_chat_weights(path: Path, model: str) -> None:
     from hearthd.baker.weights.source import WeightsError
 
     source, family = opened(path)
-    if family.is_encoder or family.is_speech:
+    if not family.is_language_model:
         raise _no_chat(model)
     try:
         template = chat_template(source)

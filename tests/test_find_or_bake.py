@@ -22,6 +22,7 @@ from hearthd.find_or_bake import Weights, find, find_or_bake
 from hearthd.flags import UsageError
 from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
+from tests.baker.small_whisper import small_whisper
 from tests.baker.weights.test_ollama_store import store_model
 from tests.bundle.example_manifests import ENCODER
 from tests.fake_runtime import FakeRuntime
@@ -382,11 +383,12 @@ def test_a_base_model_that_another_process_bakes_meanwhile_is_told_apart(
     assert len(bakes.arguments) == 1
 
 
-def test_an_encoder_is_told_apart_before_its_weights_are_read(home: Path, bakes: Bakes) -> None:
+def test_a_chat_refuses_other_models_before_a_bake(home: Path, bakes: Bakes) -> None:
     message = "not a language model, .*: use `hearth serve {}`"
-    write_model(home.parent / "tiny bert")
-    with pytest.raises(NotABundle, match=message.format("'tiny bert'")):
-        find_or_bake("tiny bert", None, {}, chats=True)
+    for model, write in (("tiny bert", write_model), ("tiny whisper", small_whisper)):
+        write(home.parent / model)
+        with pytest.raises(NotABundle, match=message.format(f"'{model}'")):
+            find_or_bake(model, None, {}, chats=True)
     assert bakes.waited == 0
     (home / "encoder").mkdir(parents=True)
     write_manifest(home / "encoder", ENCODER)

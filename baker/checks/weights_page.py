@@ -62,19 +62,18 @@ def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tu
     count = sum(map(math.prod, shapes.values()))
     types = Counter(source.dtype(name) for name in shapes)
     yield "kind", f"{_FORMATS[source.format]} of {size}{shards}, not baked yet"
-    known_size = size_of(family.recipe, family.config)
+    known_size = size_of(family.recipe, family.config) if family.is_language_model else None
     yield "family", " ".join(filter(None, (family.name, known_size)))
     yield "architecture", family.architecture
     yield "size", f"{_rounded(count)} parameters in {len(shapes)} tensors"
     yield "layers", f"{family.config.layers} of width {family.config.hidden}"
     yield "vocabulary", f"{family.config.vocab_size:,} tokens"
     yield "tensors", ", ".join(f"{number} in {type_}" for type_, number in types.most_common())
+    context = family.config.max_context
     if family.is_encoder:
-        lengths = encoder_recipes()[family.recipe].lengths
-        yield "context", f"{lengths[-1]:,} tokens"
-    else:
-        yield "context", f"{family.config.max_context:,} tokens"
-    if family.is_encoder or family.is_speech:
+        context = encoder_recipes()[family.recipe].lengths[-1]
+    yield "context", f"{context:,} tokens"
+    if not family.is_language_model:
         yield "next", f"hearth serve {shlex.quote(weights.model)}"
         return
     has_template = chat_template(source) is not None

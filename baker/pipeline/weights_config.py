@@ -59,6 +59,11 @@ class Family:
         """Whether it transcribes speech."""
         return self.architecture in SPEECH
 
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it generates text from text."""
+        return not (self.is_encoder or self.is_speech)
+
 
 def families() -> Mapping[str, ArchitectureFiles[Any]]:
     """The architecture of each family that can be baked by its name."""
