@@ -72,7 +72,7 @@ class Lacking(ModuleType):
 
 
 def modules() -> list[str]:
-    """The modules of Hearth but those of the cluster, as `hearthd.NAME`."""
+    """The modules of Hearth without the cluster's, as `hearthd.NAME`."""
     names = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

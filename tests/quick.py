@@ -1,4 +1,4 @@
-"""Which tests are quick: those of modules that reach no process, compiler, browser or bundle.
+"""Which tests are quick: in modules that reach no process, compiler, browser or bundle.
 
 Nothing is marked by hand. The imports of a test module are followed through the project; a module
 is quick if it reaches none of SLOW_IMPORTS and is not in _SLOW_PATHS. What imports do not show,

@@ -192,7 +192,7 @@ def folder_of(module: str) -> str:
 
 
 def statements(tree: ast.AST, *, executed: bool = False) -> Iterator[ast.AST]:
-    """The statements in a tree at any depth; or those that can run, not those of type checking."""
+    """The statements in a tree at any depth; or statements that can run, not for type checking."""
     for node in ast.iter_child_nodes(tree):
         typed = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         is_statement = isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)

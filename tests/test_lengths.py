@@ -1,4 +1,4 @@
-"""How long files and functions may be, those of tests and tools too."""
+"""How long files and functions may be, in tests and tools, too."""
 
 from __future__ import annotations
 

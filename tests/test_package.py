@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 # What the extras `compare`, `families`, `ray` and `torch` install.
 ORACLES = {"llama_cpp", "ray", "torch", "transformers"}
 LINKED = ("baker", "bundle", "configs", "models", "runtime", "sampling", "server", "text")
-# Data files: those of the kernels, and one from each other folder that has some.
+# Data files: the kernels', and one from each other folder that has some.
 DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",

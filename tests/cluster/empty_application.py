@@ -3,7 +3,7 @@
 Its route /generate answers as a server with a fixed step time does. On Ray, the front gets each
 event from a replica, as a front of Hearth does, but reads no request and computes nothing. The
 difference between both is the least that Ray adds to the first token. /direct/generate does the
-same with a connection from the front to the replica in the place of Ray's handle.
+same with a connection from the front to the replica in place of Ray's handle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Events: TypeAlias = Callable[[bytes], AsyncIterator[bytes]]
 
 
 class EmptyReplica:
-    """Waits in the place of an engine."""
+    """Waits in place of an engine."""
 
     def __init__(self, step_seconds: float) -> None:
         self._step_seconds = step_seconds

@@ -1,4 +1,4 @@
-"""A plugin of pytest: tests that start a fake server get a cluster in the place of one process.
+"""A plugin of pytest: tests that start a fake server get a cluster in place of one process.
 
 python -m pytest -p tests.cluster.on_cluster tests/server/api/openai/test_openai_chat.py
 """

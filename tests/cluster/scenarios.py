@@ -119,7 +119,7 @@ def first_token(cluster: LocalCluster, one_process: str, empty: str) -> Figures:
     Both have the same fixed step time, and get requests one after the other, in turn. So do an
     application that computes nothing on Ray, and the same one in a process: `empty`. What Ray adds
     to that one is the least that a request through Ray can take. The last server is that
-    application with a connection in the place of Ray's handle.
+    application with a connection in place of Ray's handle.
     """
     cluster.deploy(STEADY, Scale(min_replicas=2, max_replicas=2))
     on_ray = cluster.deploy_empty(_STEADY_SECONDS)

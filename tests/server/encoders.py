@@ -103,7 +103,7 @@ class FakeEncoder(Functions):
 def service(
     *, scores: bool, runtime: FakeEncoder | None = None, pair_prompt: PairPrompt | None = None
 ) -> EncoderService:
-    """A service whose golden values are those of a right runtime."""
+    """A service whose golden values a right runtime computed."""
     width = 1 if scores else len(WORDS)
     functions = tuple(_function(*shape, width) for shape in reversed(SHAPES))
     inputs = {

@@ -101,7 +101,7 @@ def copying(values: int) -> ArrayService:
 
 
 def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> ArrayService:
-    """A service whose golden values are those of a right runtime."""
+    """A service whose golden values a right runtime computed."""
     right = FakeFunctions()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     cases: list[tuple[str, dict[str, Array]]] = [

@@ -18,7 +18,7 @@ another run with the same --seed and --keep continues there.
 With --coverage, libFuzzer changes the files of a group of readers and keeps those that reach new
 code in --keep, where another run continues; it needs `hearthd[fuzz]`. `all` is every group. The
 group `kernels` are the C kernels under ASan and UBSan, which needs clang (the variable CLANG).
---minutes and the limit of 60 s for an input are CPU time, without that of compiling the kernels.
+--minutes and the limit of 60 s for an input are CPU time, without compiling the kernels.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def group_of(reader: Reader) -> str:
 
 
 def attempt(reader: Reader, random: Random) -> bool:
-    """Whether a reader accepts files of which one is damaged. Raises unexpected errors."""
+    """Whether a reader accepts files, one of them damaged. Raises unexpected errors."""
     victim = random.choice(sorted(reader.damage))
     files = dict(reader.files())
     files[victim] = reader.damage[victim](files[victim], random)

@@ -1,4 +1,4 @@
-"""The verdict on weights: the memory is that of a bake, the speed that of the bytes of a decode."""
+"""The verdict on weights: the memory of a bake, and the speed by the bytes of a decode."""
 
 from __future__ import annotations
 

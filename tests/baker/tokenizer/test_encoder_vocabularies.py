@@ -58,7 +58,7 @@ def add_wordpiece(writer: gguf.GGUFWriter, tokens: list[str], *, older: bool = F
 
 
 def add_unigrams(writer: gguf.GGUFWriter, pieces: list[Any], charsmap: str) -> None:
-    """As convert_hf_to_gguf.py does; in the place of <mask> it has a token that fills up."""
+    """As convert_hf_to_gguf.py does; in place of <mask> it has a token that fills up."""
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     writer.add_tokenizer_model("t5")
     count = len(special) + len(pieces)

@@ -1,4 +1,4 @@
-"""A draft model: it drafts what it generates alone, and its vocabulary is that of the model."""
+"""A draft model: it drafts what it generates alone, and has the model's vocabulary."""
 
 from __future__ import annotations
 

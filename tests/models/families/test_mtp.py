@@ -1,4 +1,4 @@
-"""The layer of Qwen3.5 that predicts further tokens: its drafts are those of the equations."""
+"""The layer of Qwen3.5 that predicts further tokens: it drafts as the equations do."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_later_token_changes_no_earlier_logits(device: Device) -> None:
 
 @pytest.mark.parametrize("accepted", [1, 2, 3, 4])
 def test_rejected_drafts_leave_no_trace(device: Device, accepted: int) -> None:
-    """A verify reads tokens of which only the first ones are kept."""
+    """A verify reads tokens, and only the first ones are kept."""
     caches = device.prefill(device.slot(), PROMPT[:7], 0)
     drafted = [*PROMPT[7 : 7 + accepted], 1, 2, 3][:4]
     guessed, caches = device.verify(caches, drafted, 7)

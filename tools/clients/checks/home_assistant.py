@@ -37,7 +37,7 @@ class Agent:
             self._code = importlib.import_module(f"{_PACKAGE}.ollama.conversation")
         self._content: Any = importlib.import_module(f"{_PACKAGE}.conversation")
         self._llm: Any = importlib.import_module("homeassistant.helpers.llm")
-        # After Home Assistant, which puts another module in the place of httpx.
+        # After Home Assistant, which puts another module in place of httpx.
         self.client: Any = importlib.import_module("ollama").AsyncClient(host=base)
         self._model = model
 

@@ -84,7 +84,7 @@ WRONG_LOWERING: dict[str, Any] = {"lower": lambda *_: Lowering("stablehlo.add")}
 
 
 def own_order(g: Tensor, _: object, __: object, attrs: Any) -> tuple[Tensor]:
-    """A transpose's gradient by the order itself in the place of its inverse."""
+    """A transpose's gradient by the order itself in place of its inverse."""
     return (transpose(g, order=attrs["order"]),)
 
 
