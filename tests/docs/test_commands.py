@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 from importlib import import_module
 from pathlib import PurePath
@@ -83,6 +84,12 @@ def test_files_that_pages_name_exist() -> None:
             for path in named.findall(page.read_text(encoding="utf-8")):
                 missing = "NAME" not in path and not (ROOT / path).exists()
                 assert not missing, f"{page.relative_to(ROOT)}: {path}"
+
+
+def test_python_names_on_pages_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(r"`(hearthd(?:\.\w+)+)`", page.read_text(encoding="utf-8")):
+            assert pkgutil.resolve_name(name), f"{page.relative_to(ROOT)}: {name}"
 
 
 def test_relative_links_lead_to_files() -> None:
