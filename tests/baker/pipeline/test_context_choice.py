@@ -49,9 +49,9 @@ def needed(choice: ContextChoice, context: int) -> int:
     ("family", "fields", "context", "reason"),
     first_by_day(
         [
-            ("llama3", {}, LONGEST, "that of the model"),
-            ("gemma3", {}, LONGEST, "that of the model"),
-            ("llama3", {"max_context": 1000}, 1000, "that of the model"),
+            ("llama3", {}, LONGEST, "the model's"),
+            ("gemma3", {}, LONGEST, "the model's"),
+            ("llama3", {"max_context": 1000}, 1000, "the model's"),
             (
                 "llama3",
                 {"max_context": 2**20},
