@@ -24,6 +24,8 @@ typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef _Float16 f16x16 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
@@ -133,29 +135,32 @@ INLINE f32x16 widen_bf16(const uint16_t *from) {
 // a * b + c, rounded once.
 INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
 
-// The sums of the lanes of four vectors, or the largest lane of each.
-INLINE f32x4 join4(const f32x16 v[4], int take_largest) {
-#define JOIN(a, b) (take_largest ? __builtin_elementwise_max(a, b) : (a) + (b))
+// Joins the lanes of each of four vectors by JOIN(a, b). Types are of 16, 8 and 4 lanes.
 #define SHUFFLE __builtin_shufflevector
 #define EVEN 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
 #define ODD 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
-    f32x16 a = JOIN(SHUFFLE(v[0], v[1], EVEN), SHUFFLE(v[0], v[1], ODD));
-    f32x16 b = JOIN(SHUFFLE(v[2], v[3], EVEN), SHUFFLE(v[2], v[3], ODD));
-    // Two lanes of each of v[0] and v[1], next to two of each of v[2] and v[3].
-    f32x16 c = JOIN(SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
-                    SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
-    f32x8 d =
-        JOIN(SHUFFLE(c, c, 0, 1, 2, 3, 4, 5, 6, 7), SHUFFLE(c, c, 8, 9, 10, 11, 12, 13, 14, 15));
-    return JOIN(SHUFFLE(d, d, 0, 1, 2, 3), SHUFFLE(d, d, 4, 5, 6, 7));
+#define DEFINE_JOIN4(name, x16, x8, x4, JOIN)                                                    \
+    INLINE x4 name(const x16 v[4]) {                                                             \
+        x16 a = JOIN(SHUFFLE(v[0], v[1], EVEN), SHUFFLE(v[0], v[1], ODD));                       \
+        x16 b = JOIN(SHUFFLE(v[2], v[3], EVEN), SHUFFLE(v[2], v[3], ODD));                       \
+        /* Two lanes of each of v[0] and v[1], next to two of each of v[2] and v[3]. */          \
+        x16 c = JOIN(SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),    \
+                     SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)); \
+        x8 d = JOIN(SHUFFLE(c, c, 0, 1, 2, 3, 4, 5, 6, 7),                                       \
+                    SHUFFLE(c, c, 8, 9, 10, 11, 12, 13, 14, 15));                                \
+        return JOIN(SHUFFLE(d, d, 0, 1, 2, 3), SHUFFLE(d, d, 4, 5, 6, 7));                       \
+    }
+#define ADD(a, b) ((a) + (b))
+
+// The sums of the lanes of four vectors, and the largest lane of each.
+DEFINE_JOIN4(sums4, f32x16, f32x8, f32x4, ADD)
+DEFINE_JOIN4(largest4, f32x16, f32x8, f32x4, __builtin_elementwise_max)
+DEFINE_JOIN4(largest_integers4, i32x16, i32x8, i32x4, __builtin_elementwise_max)
+#undef ADD
+#undef DEFINE_JOIN4
 #undef EVEN
 #undef ODD
 #undef SHUFFLE
-#undef JOIN
-}
-
-INLINE f32x4 sums4(const f32x16 v[4]) { return join4(v, 0); }
-
-INLINE f32x4 largest4(const f32x16 v[4]) { return join4(v, 1); }
 
 // The sum of sixteen lanes.
 INLINE float sum(f32x16 lanes) {

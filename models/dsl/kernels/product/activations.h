@@ -47,16 +47,15 @@ INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254;
 // read side by side, which a CPU's own fetching does not foresee.
 enum { SOON_READ = 4 };
 
-typedef int8_t i8x16 __attribute__((vector_size(16)));
-typedef int32_t i32x4 __attribute__((vector_size(16)));
-
-// The largest magnitude of each of four groups of x.
+// The largest magnitude of each of four groups of x. Floats without a sign are in the order of
+// their bits, and a CPU compares integers in one instruction, whatever a float that is no number is
+// to it.
 INLINE f32x4 magnitudes(const float *const x[4]) {
-    f32x16 tops[4];
+    i32x16 tops[4];
     for (int i = 0; i < 4; i++)
-        tops[i] = __builtin_elementwise_max(__builtin_elementwise_abs(load(x[i])),
-                                            __builtin_elementwise_abs(load(x[i] + LANES)));
-    return __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+        tops[i] = __builtin_elementwise_max((i32x16)__builtin_elementwise_abs(load(x[i])),
+                                            (i32x16)__builtin_elementwise_abs(load(x[i] + LANES)));
+    return __builtin_elementwise_max((f32x4)largest_integers4(tops), (f32x4){} + 0x1p-100f);
 }
 
 // Added to numbers below 2^22, it rounds them to the nearest integers, which are then the lowest
@@ -131,15 +130,16 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
     int bits = matrix->integers.bits;
     int dot_offset = bits < 8 || paired ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16;
     int32_t offset = matrix->zero + dot_offset;
+    int scales = matrix->halves ? 2 : 1;
     for (int part = 0; part < PARTS; part++) {
-        for (int half = 0; half < 2; half++) sums[part][half] = sums4(parts[part][half]);
-        if (!matrix->halves) sums[part][0] += sums[part][1];
-        for (int half = 0; half < 2 && has_starts; half++) {
+        for (int i = 0; i < 4 && !matrix->halves; i++) parts[part][0][i] += parts[part][1][i];
+        for (int half = 0; half < scales; half++) sums[part][half] = sums4(parts[part][half]);
+        for (int half = 0; half < scales && has_starts; half++) {
             i32x4 start = __builtin_convertvector(sums[part][half], i32x4) * -offset;
             __builtin_memcpy(&to->start[part][half][cell], &start, sizeof start);
         }
     }
-    for (int half = 0; half < 2 && matrix->minimum; half++) {
+    for (int half = 0; half < scales && matrix->minimum; half++) {
         f32x4 total = (sums[0][half] + sums[1][half] * (1.0f / steps)) * scale;
         __builtin_memcpy(&to->total[half][cell], &total, sizeof total);
     }
@@ -151,13 +151,15 @@ INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const siz
                            size_t begin, size_t end, const float *x, const Matrix *matrix,
                            int has_starts) {
     size_t cells = first + (end - begin) * rows, group = begin, row = 0;
+    size_t stride = matrix->groups * GROUP, at = begin * GROUP;
     for (size_t cell = first; cell < cells; cell += 4) {
         const float *groups[4];
         for (int i = 0; i < 4; i++) {
-            groups[i] = x + ((chosen ? chosen[row] : row) * matrix->groups + group) * GROUP;
+            groups[i] = x + (chosen ? chosen[row] * stride + group * GROUP : at);
             fetch_lines(groups[i] + SOON_READ * GROUP, GROUP * sizeof(float));
             if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
-            if (++row == rows) row = 0, group++;
+            at += stride;
+            if (++row == rows) row = 0, group++, at = group * GROUP;
         }
         if (is_joined(matrix))
             quantize_joined(to, cell, groups, matrix, has_starts);
