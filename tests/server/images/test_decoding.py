@@ -200,7 +200,7 @@ def peak(data: bytes) -> int:
     return status("VmHWM") - before
 
 
-SIDE = 2000
+SIDE = 3000
 TURNED = Image.Exif()
 TURNED[ORIENTATION] = 6
 
@@ -216,7 +216,7 @@ TURNED[ORIENTATION] = 6
     ],
 )
 def test_decoding_takes_the_memory_of_the_sum(mode: str, format_: str, share: float) -> None:
-    """Of as many pixels as each format may have, of MAX_PIXELS / 4."""
+    """Of as many pixels as each format may have, of half of MAX_PIXELS."""
     image = Image.new(mode, (SIDE, round(share * SIDE)))
     data = saved(image, format_, exif=TURNED, progressive=True, lossless=True, method=0)
     decoded(data, "image")
