@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 # Python with the server's libraries and IREE, connections and threads.
-PROCESS_MEMORY = 114_000_000
+PROCESS_MEMORY = 122_000_000
 # Of these, connections; more of them take a part of REQUEST_MEMORY:
 # server/process/connection_memory.py.
 CONNECTION_MEMORY = 1_000_000
