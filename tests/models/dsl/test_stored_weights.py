@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, SOME, COLUMNS = 96, 32, 256
-MARGIN = 11
 _UPPER: Any = {"matrix_format": "int8-g32-upper"}
 
 
@@ -53,8 +52,9 @@ def test_logits_of_the_first_tokens_are_products_with_the_first_rows(name: str) 
 
 @pytest.mark.parametrize("cap", [30.0, 3.0])
 @pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize("margin", [8, 11])
 def test_capped_logits_that_matter_are_exact(
-    cap: float, size: float, monkeypatch: pytest.MonkeyPatch
+    cap: float, size: float, margin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a cap of 3, all are within the margins; with a size of 30, many are near the cap."""
     rng = np.random.default_rng(0)
@@ -78,19 +78,23 @@ def test_capped_logits_that_matter_are_exact(
         }
         return evaluate(trace("head", function, types), inputs, {})[0]
 
-    quick = values(logits, MARGIN)
+    quick = values(logits, margin)
     # By its definition. NumPy adds the products of fewer blocks in another order.
     monkeypatch.setitem(vars(linear_refined), "in_numpy", None)
-    expected, actual = values(logits, ALL), values(logits, MARGIN)
+    expected, actual = values(logits, ALL), values(logits, margin)
     np.testing.assert_allclose(quick, actual, rtol=0, atol=1e-6 * cap)
-    blocks = values(coarse, 0).reshape(2, -1, 16).max(axis=2)
+    first = values(coarse, 0)
+    blocks = first.reshape(2, -1, 16).max(axis=2)
     below = np.repeat(blocks.max(axis=1, keepdims=True) - blocks, 16, axis=1)
     matter = below < ROUNDED_MARGIN - 1e-4
     np.testing.assert_array_equal(actual[matter], expected[matter])
     assert matter.all() == (cap == 3.0)
     assert (actual == expected).all() == (cap == 3.0)
-    matter = below < MARGIN - 1e-4
+    matter = below < margin - 1e-4
     np.testing.assert_allclose(actual[matter], expected[matter], rtol=0, atol=0.5)
+    far = below > margin + 1e-4
+    np.testing.assert_array_equal(actual[far], first[far])
+    assert far.any() == (cap == 30.0)
 
 
 def test_a_capped_head_is_one_in_two_parts() -> None:
