@@ -1,7 +1,7 @@
 """A vocabulary of SentencePiece, tokenizer.model, as the metadata of a GGUF file.
 
-The file is a protocol buffer: sentencepiece_model.proto of google/sentencepiece. The numbers of its
-types of tokens are those of GGUF.
+The file is a protocol buffer: sentencepiece_model.proto of google/sentencepiece. GGUF files number
+the types of tokens in the same way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_sentencepiece(path: Path) -> dict[str, object]:
 
 
 class _NotAMessage(Exception):
-    """Bytes are not those of a protocol buffer."""
+    """Bytes are not a protocol buffer."""
 
 
 def _metadata(data: bytes) -> dict[str, object]:
@@ -82,7 +82,7 @@ def _piece(fields: Mapping[int, int | bytes]) -> tuple[str, float, int | bytes]:
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message by their numbers: integers, or the bytes of other values.
 
-    Raises _NotAMessage or IndexError for bytes that are none.
+    Raises _NotAMessage or IndexError for other bytes.
     """
     position = 0
     while position < len(data):

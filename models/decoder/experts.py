@@ -234,7 +234,7 @@ def experts_from_config_json(
 
 
 def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `ExpertsConfig` except the router's; `fields` has those of `DecoderConfig`.
+    """The fields of `ExpertsConfig` except the router's; `fields` is for `DecoderConfig`.
 
     By default an expert is as wide as an MLP. Raises ConfigError.
     """

@@ -150,7 +150,7 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
     kv_heads  key/value heads of a hybrid, whose metadata say them by layer. Its attention has no
               positions
     """
-    if kv_heads is None:  # Granite 4, whose files have the keys of its hybrids, too
+    if kv_heads is None:  # Granite 4: its files also have the keys of hybrids
         data.ignore(*_OF_MAMBA_IN_GGUF)
     if (rotates := data.flag(_ROTATES, default=True)) != (kv_heads is None):
         raise ConfigError(f"{_ROTATES}: got {rotates}, supported is {not rotates}")

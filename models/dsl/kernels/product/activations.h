@@ -47,9 +47,9 @@ INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254;
 // read side by side, which a CPU's own fetching does not foresee.
 enum { SOON_READ = 4 };
 
-// The largest magnitude of each of four groups of x. Floats without a sign are in the order of
-// their bits, and a CPU compares integers in one instruction, whatever a float that is no number is
-// to it.
+// The largest magnitude of each of four groups of x. Floats that are not negative have the order of
+// their bits, and the maximum of integers takes one instruction in place of three. NaN is the
+// largest.
 INLINE f32x4 magnitudes(const float *const x[4]) {
     i32x16 tops[4];
     for (int i = 0; i < 4; i++)
