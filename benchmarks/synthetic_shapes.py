@@ -17,11 +17,12 @@ from hearthd.models.decoder.config.decoder_config import (
     not_every_nth,
 )
 from hearthd.models.decoder.config.gguf_metadata import ROPE_DIVISORS
-from hearthd.models.decoder.experts import CHOSEN, SIGMOID, ExpertsConfig, after_dense_layers
+from hearthd.models.decoder.experts import ExpertsConfig, after_dense_layers
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
+from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from hearthd.models.families import (
     gemma3,
     gemma4_assistant,

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     # (rows (M / C, E), the C experts of each, i32 (M,)) -> (M, E)
     RoutedMLP: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
-# How the logits of a token's experts become the factors of their results.
-SOFTMAX, SIGMOID, CHOSEN = "softmax", "sigmoid", "softmax of the chosen"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertsConfig(DecoderConfig):
@@ -59,7 +56,7 @@ class ExpertsConfig(DecoderConfig):
     experts_per_token: int
     expert_ffn: int
     routed: tuple[bool, ...]
-    scores: str = SOFTMAX
+    scores: str = f.SOFTMAX
     choice_bias: bool = False
     normalized: bool
     sum_offset: float | None = None
@@ -77,10 +74,8 @@ class ExpertsConfig(DecoderConfig):
                 f"experts_per_token: got {self.experts_per_token}, expected at most the "
                 f"{self.experts} experts"
             )
-        if self.scores not in (SOFTMAX, SIGMOID, CHOSEN):
-            raise ConfigError(
-                f"scores: got {self.scores!r:.80}, supported: {SOFTMAX}, {SIGMOID}, {CHOSEN}"
-            )
+        if self.scores not in f.SCORES:
+            raise ConfigError(f"scores: got {self.scores!r:.80}, supported: {', '.join(f.SCORES)}")
 
 
 class Experts(nn.Module):
@@ -156,50 +151,36 @@ class MixtureOfExperts(nn.Module):
 
     def routes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
-        config, logits = self.config, self.logits(x)
-        if config.scores != SOFTMAX:
-            # The compiler rejects the comparisons of `top_k` in the dispatch of a product
-            # (`large_vector_sizes` in docs/iree-reports.md).
-            logits = ops.barrier(logits)
-        if config.scores == CHOSEN:
-            largest, chosen = f.top_k(logits, config.experts_per_token)
-            return f.softmax(largest), chosen
-        scores = f.softmax(logits) if config.scores == SOFTMAX else f.sigmoid(logits)
-        ranked = scores
+        config = self.config
+        # The compiler rejects the comparisons of `top_indices` in the dispatch of a product
+        # (`large_vector_sizes` in docs/iree-reports.md).
+        logits = ops.barrier(self.logits(x))
+        ranked = logits  # as a softmax ranks, too
         if self.choice is not None:
+            scores = f.sigmoid(logits) if config.scores == f.SIGMOID else f.softmax(logits)
             ranked = scores + f.along_axes(self.choice.bias, scores, (0,))
-        factors, chosen = f.top_k(ranked, config.experts_per_token, values=scores)
-        if config.normalized:
-            factors = normalized_factors(factors, config.sum_offset, config.min_sum)
-        return (factors if config.factor == 1.0 else factors * config.factor), chosen
+        chosen = f.top_indices(ranked, count=config.experts_per_token)
+        factors = f.expert_factors(
+            logits,
+            chosen,
+            scores=config.scores,
+            normalized=config.normalized,
+            sum_offset=config.sum_offset or 0.0,
+            min_sum=config.min_sum or 0.0,
+            factor=config.factor,
+        )
+        return factors, chosen
 
     def logits(self, x: Tensor) -> Tensor:
-        """(N, E) -> the logits of the experts (N, X).
-
-        The matrix is small and stays f32: a rounding would send tokens to other experts.
-        """
-        logits = f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)
+        """(N, E) -> the logits of the experts (N, X)."""
+        logits = f.router_logits(x, self.gate.weight)
         bias = self.gate.bias
         return logits if bias is None else logits + f.along_axes(bias, logits, (0,))
 
 
-def normalized_factors(
-    factors: Tensor, sum_offset: float | None = None, min_sum: float | None = None
-) -> Tensor:
-    """Factors (N, C) divided by their sum: see `ExpertsConfig`."""
-    total = ops.reduce_sum(factors, axes=(1,))
-    if sum_offset is not None:
-        total = total + sum_offset
-    if min_sum is not None:
-        total = ops.maximum(total, ops.full_like(total, min_sum))
-    return factors / f.along_axes(total, factors, (1,))
-
-
 def mixture(x: Tensor, experts: RoutedMLP, factors: Tensor, chosen: Tensor) -> Tensor:
     """The sum of what C experts give for each row of x (N, E), times their factors (N, C)."""
-    routed = (*chosen.shape, x.shape[1])
-    y = ops.reshape(experts(x, f.flatten(chosen)), shape=routed)
-    return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
+    return f.expert_sum(experts(x, f.flatten(chosen)), factors)
 
 
 def feed_forward(config: ExpertsConfig, layer: int) -> Callable[[Tensor], Tensor]:

@@ -28,7 +28,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
 query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
-states, positions, row, bias, rate = variables("states positions row bias rate")
+states, positions, row, bias, rate, chosen = variables("states positions row bias rate chosen")
 heads = Part(ops.slice_, "x", "heads", is_strided=True)
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 some_columns = Part(ops.slice_, "h", "columns", "rows")
@@ -37,6 +37,7 @@ of_result = tuple(Part(ops.slice_, name, f"{name}_columns") for name in ("query"
 of_products = tuple(Part(ops.slice_, name, f"{name}_columns", "rows") for name in "ab")
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
+router = {name: name for name in ("scores", "normalized", "sum_offset", "min_sum", "factor")}
 scaled_sum = node(ops.add, h, node(ops.multiply, y, node(ops.full, value="scale")))
 
 
@@ -228,6 +229,33 @@ KERNEL_RULES = (
         name="squared_relu",  # Nemotron
         pattern=(node(f.squared_relu.op, h),),
         replacement=lambda h: (fused.squared_relu(h),),
+    ),
+    Rule(
+        name="router_logits",
+        pattern=(node(f.router_logits.op, h, weight),),
+        replacement=lambda h, weight: (fused.router_logits(h, weight),),
+    ),
+    Rule(
+        name="top_indices",  # the choice of experts
+        pattern=(node(f.top_indices.op, h, count="count"),),
+        replacement=lambda h, count: (fused.top_indices(h, count=count),),
+    ),
+    Rule(
+        name="expert_factors",
+        pattern=(node(f.expert_factors.op, h, chosen, **router),),
+        replacement=lambda h, chosen, **router: (fused.expert_factors(h, chosen, **router),),
+    ),
+    Rule(
+        name="expert_factors",  # Gemma 4: with a scale for each expert
+        pattern=(node(f.expert_factors.op, h, chosen, weight, **router),),
+        replacement=lambda h, chosen, weight, **router: (
+            fused.expert_factors(h, chosen, weight, **router),
+        ),
+    ),
+    Rule(
+        name="expert_sum",
+        pattern=(node(f.expert_sum.op, h, y),),
+        replacement=lambda h, y: (fused.expert_sum(h, y),),
     ),
     Rule(
         name="write_f16_rows",

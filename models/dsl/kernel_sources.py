@@ -53,6 +53,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     "lora/": ("lora_up_i8",),
     "norms/": ("add_norm", "gated_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"),
     "recurrent/": ("gated_delta_rule", "latest_inputs", "row_before", "ssm_scan"),
+    "routing/": ("expert_sum", "top_indices"),
 }  # fmt: skip
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
 _PRODUCTS: Mapping[str, _Macros] = {
@@ -154,7 +155,7 @@ def _floats() -> Iterator[tuple[str, str, _Macros]]:
     """The products with matrices of floats."""
     for dtype, macros in _FLOATS.items():
         yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
-    yield "linear_bf16", "product/linear_bf16.c", _FLOATS["bf16"]
+        yield f"linear_{dtype}", "product/linear_floats.c", macros
     yield "linear_rounded_bf16", "product/linear_rounded_bf16.c", {}
 
 
@@ -172,6 +173,8 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         yield f"gated_{activation}", "gated.c", {"ACTIVATION": activation}
     for suffix, biased in (("", "0"), ("_bias", "1")):
         yield f"causal_conv{suffix}", "recurrent/causal_conv.c", {"BIASED": biased}
+    for suffix, scaled in (("", "0"), ("_scaled", "1")):
+        yield f"expert_factors{suffix}", "routing/expert_factors.c", {"SCALED": scaled}
     for folder, names in _PLAIN.items():
         yield from ((name, f"{folder}{name}.c", {}) for name in names)
 

@@ -17,8 +17,6 @@ from hearthd.models.decoder.config.decoder_config import from_gguf_metadata
 from hearthd.models.decoder.experts import (
     EXPERT_FOLDER_NAMES,
     EXPERT_GGUF_NAMES,
-    SIGMOID,
-    SOFTMAX,
     ExpertsConfig,
     after_dense_layers,
     experts_from_gguf,
@@ -33,6 +31,7 @@ from hearthd.models.decoder.latent_attention import (
 )
 from hearthd.models.decoder.layers import Block, DecoderModel, rope_table
 from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl.functions.routing import SIGMOID, SOFTMAX
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_gguf_metadata
-from hearthd.models.decoder.experts import EXPERT_FOLDER_NAMES, EXPERT_NAMES, SIGMOID, ExpertsConfig
+from hearthd.models.decoder.experts import EXPERT_FOLDER_NAMES, EXPERT_NAMES, ExpertsConfig
+from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families.glm4moe import (
     CORRECTION,
     corrected_experts,

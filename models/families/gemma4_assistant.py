@@ -83,8 +83,8 @@ class ClusteredHead(nn.Module):
     def logits(self, y: Tensor, table: nn.Embedding) -> Tensor:
         """A state (1, E) and the rows of the head -> logits (1, V), very low for other tokens."""
         (tokens,), clusters = self.token_ordering.shape, self.centroids.weight.shape[0]
-        # The compiler rejects the comparisons of `top_k` in the dispatch of a product.
-        _, closest = f.top_k(ops.barrier(self.centroids(y)), self._chosen)
+        # The compiler rejects the comparisons of `top_indices` in the dispatch of a product.
+        closest = f.top_indices(ops.barrier(self.centroids(y)), count=self._chosen)
         order = ops.reshape(self.token_ordering, shape=(clusters, tokens // clusters))
         ids = ops.gather(order, ops.reshape(closest, shape=(self._chosen,)), axis=0)
         count = self._chosen * (tokens // clusters)

@@ -18,11 +18,10 @@ from hearthd.models.decoder.experts import (
     ExpertsConfig,
     experts_from_gguf,
     mixture,
-    normalized_factors,
 )
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import nn
+from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 from hearthd.models.families import gemma4
 from hearthd.models.families.gemma4 import Gemma4, Gemma4Block
@@ -62,10 +61,19 @@ class Router(nn.Module):
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
         config = self.config
         x = f.rms_norm(h, self.scale, eps=config.norm_eps) * config.hidden**-0.5
-        scores = f.softmax(f.matmul_transposed(x, self.proj.weight, dtype=x.dtype))
-        factors, chosen = f.top_k(scores, config.experts_per_token)
-        scales = f.gather(self.per_expert.scale, chosen, axis=0)
-        return normalized_factors(factors) * scales, chosen
+        logits = ops.barrier(f.router_logits(x, self.proj.weight))
+        chosen = f.top_indices(logits, count=config.experts_per_token)
+        factors = f.expert_factors(
+            logits,
+            chosen,
+            self.per_expert.scale,
+            scores=f.CHOSEN,
+            normalized=False,
+            sum_offset=0.0,
+            min_sum=0.0,
+            factor=1.0,
+        )
+        return factors, chosen
 
 
 class MoeBlock(Gemma4Block):

@@ -12,7 +12,6 @@ from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
     EXPERT_FOLDER_NAMES,
     EXPERT_GGUF_NAMES,
-    SIGMOID,
     ExpertsConfig,
     after_dense_layers,
     experts_from_gguf,
@@ -26,6 +25,7 @@ from hearthd.models.decoder.partial_rope import (
     partial_fields_from_gguf,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl.functions.routing import SIGMOID
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson

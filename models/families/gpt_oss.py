@@ -17,7 +17,6 @@ from hearthd.models.decoder.config.decoder_config import (
     windows_by_type,
 )
 from hearthd.models.decoder.experts import (
-    CHOSEN,
     EXPERT_GGUF_NAMES,
     EXPERT_NAMES,
     Experts,
@@ -29,6 +28,7 @@ from hearthd.models.decoder.experts import (
 from hearthd.models.decoder.layers import Attention, Block, DecoderModel
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
+from hearthd.models.dsl.functions.routing import CHOSEN
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:

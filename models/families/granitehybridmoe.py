@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.experts import CHOSEN, MixtureOfExperts, experts_from_gguf
+from hearthd.models.decoder.experts import MixtureOfExperts, experts_from_gguf
+from hearthd.models.dsl.functions.routing import CHOSEN
 from hearthd.models.families import granite, granitehybrid, granitemoe
 from hearthd.models.families.granitehybrid import GraniteHybrid
 

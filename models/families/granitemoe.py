@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
-    CHOSEN,
     EXPERT_GGUF_NAMES,
     ExpertsConfig,
     MixtureOfExperts,
     experts_from_config_json,
     experts_from_gguf,
 )
+from hearthd.models.dsl.functions.routing import CHOSEN
 from hearthd.models.families import granite
 from hearthd.models.families.granite import Granite, GraniteBlock
 

@@ -13,13 +13,13 @@ from typing_extensions import override
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
     EXPERT_GGUF_NAMES,
-    SIGMOID,
     ExpertsConfig,
     after_dense_layers,
     experts_from_config_json,
     experts_from_gguf,
     feed_forward,
 )
+from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families import lfm2
 from hearthd.models.families.lfm2 import Lfm2
 

@@ -13,7 +13,6 @@ from typing_extensions import override
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
-    SIGMOID,
     ExpertsConfig,
     MixtureOfExperts,
     experts_from_gguf,
@@ -21,6 +20,7 @@ from hearthd.models.decoder.experts import (
 )
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
+from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families import nemotron_h
 from hearthd.models.families.nemotron_h import KINDS, MLP, NemotronH, SquaredMLP
 

@@ -52,6 +52,7 @@ RECURRENCES = {
     "qwen35moe": ("gated_delta_rule", 1),
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
+ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
@@ -178,6 +179,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "gated_heads": per_layer.by_gate * attending,
         **_of_recurrence(architecture, whole, sequences),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
+        **dict.fromkeys(ROUTER, routed),
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),

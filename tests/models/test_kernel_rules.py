@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,15 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
     elif rule.name in ("causal_conv", "latest_inputs"):
         shapes |= {"row": (1, 48), "h": (rows, 20), "weight": (16, 4), "bias": (16,)}
         shapes |= {"states": (9, 48), "positions": (2,)}
-    return shapes
+    return shapes | ROUTER_SHAPES.get(rule.name, {})
+
+
+# Of three tokens, and 8 or 64 experts.
+ROUTER_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "router_logits": {"weight": (8, 64)},
+    "expert_factors": {"weight": (64,), "chosen": (3, 2)},
+    "expert_sum": {"y": (1, 3)},
+}
 
 
 # How many columns of a tensor of two axes a pattern has.
@@ -68,7 +77,7 @@ COLUMNS = {"query": 4, "key": 4, "value": 32, "a": 2, "h": 16}
 
 def dtypes_of(rule: Rule) -> dict[str, DType]:
     """The dtypes of what the rule's pattern names, where they are not f32."""
-    dtypes = dict.fromkeys(("start", "count", "places", "positions"), DType.I32)
+    dtypes = dict.fromkeys(("start", "count", "places", "positions", "chosen"), DType.I32)
     if rule.name in (*INT8_RULES, *INT4_RULES):
         dtypes |= dict.fromkeys(("key", "value"), DType.I8)
     if rule.name in INT4_RULES:
@@ -94,6 +103,12 @@ ATTRS: Mapping[str, Any] = {
     "bits": 6,
     "groups": 1,
     "takes_turns": False,
+    "count": 2,
+    "scores": f.SIGMOID,
+    "normalized": True,
+    "sum_offset": 0.1,
+    "min_sum": 0.01,
+    "factor": 2.5,
 }
 
 
@@ -141,7 +156,7 @@ def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
     assert rule.name in op_names(result)
     rng = np.random.default_rng(0)
     values: Mapping[DType, Callable[[tuple[int, ...]], NDArray[Any]]] = {
-        DType.I32: lambda shape: 6 + np.arange(*shape),
+        DType.I32: lambda shape: 6 + np.arange(prod(shape)).reshape(shape),
         DType.I8: lambda shape: rng.integers(-127, 128, shape),
         DType.F16: lambda shape: rng.normal(size=shape),
         DType.F32: lambda shape: rng.normal(size=shape),

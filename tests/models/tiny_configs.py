@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from tests.models.families.published_sizes import (
     SMALL_GRID_TOWER,
     SMALL_SOUND_TOWER,

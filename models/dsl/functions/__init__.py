@@ -18,6 +18,7 @@ from hearthd.models.dsl.functions.norms import *
 from hearthd.models.dsl.functions.pooling import *
 from hearthd.models.dsl.functions.products import *
 from hearthd.models.dsl.functions.recurrent import *
+from hearthd.models.dsl.functions.routing import *
 from hearthd.models.dsl.functions.selection import *
 from hearthd.models.dsl.functions.shapes import *
 from hearthd.models.dsl.functions.ssm_scan import *

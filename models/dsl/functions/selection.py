@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.shapes import axis_of
 from hearthd.models.dsl.graph import Tensor
 from hearthd.models.dsl.types import DType
 
-__all__ = ["eq", "gather", "ne", "top_k", "tril"]
+if TYPE_CHECKING:
+    from hearthd.models.dsl.ops.record import Array, Attrs
+
+__all__ = ["eq", "gather", "ne", "top_indices", "tril"]
 
 
 def eq(x: Tensor, y: Tensor | float) -> Tensor:
@@ -35,42 +43,46 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
     return ops.gather(x, indices, axis=axis_of(x, axis))
 
 
-def top_k(x: Tensor, count: int, *, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The `count` largest elements of each row of x (N, M), the largest first, and their indices.
+def _stable_order(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    (x,) = arrays
+    # NaN counts as larger than any number, as in the kernel.
+    x = np.where(np.isnan(x), np.inf, x)
+    return np.argsort(-x, axis=1, kind="stable")[:, : attrs["count"]].astype(np.int32)
 
-    (N, count) and i32 (N, count); of equal elements the first is larger. With `values` (N, M),
-    these at the indices in place of the elements. The extent M is at most 2^24, up to which f32
-    counts.
+
+@composite(in_numpy=_stable_order)
+def top_indices(x: Tensor, *, count: int) -> Tensor:
+    """The indices of the `count` largest elements of each row of x (N, M): i32 (N, count).
+
+    That of the largest comes first; of equal elements the first is larger. The extent M is at most
+    2^24, up to which f32 counts.
     """
     rows, extent = x.shape
-    ops.require(1 <= count <= extent, f"1 to {extent} elements, got {count}", "top_k")
+    ops.require(1 <= count <= extent, f"1 to {extent} elements, got {count}")
     # An element's place is the number of those before it: one comparison of all with all, since
     # a sort, or one search after another, would be many dispatches.
     pairs = (rows, extent, extent)
     element, other = (ops.broadcast(x, shape=pairs, axes=(0, axis)) for axis in (1, 2))
-    is_earlier = ops.compare(
-        ops.iota(shape=pairs, axis=2, dtype=DType.I32),
-        ops.iota(shape=pairs, axis=1, dtype=DType.I32),
+    earlier = ops.compare(
+        ops.iota(shape=pairs[1:], axis=1, dtype=DType.I32),
+        ops.iota(shape=pairs[1:], axis=0, dtype=DType.I32),
         direction="LT",
     )
-    ties = ops.logical_and(ops.compare(other, element, direction="EQ"), is_earlier)
+    ties = ops.logical_and(
+        ops.compare(other, element, direction="EQ"),
+        ops.broadcast(earlier, shape=pairs, axes=(1, 2)),
+    )
     zeros, ones = ops.full_like(element, 0.0), ops.full_like(element, 1.0)
     is_before = ops.select(ops.compare(other, element, direction="GT"), ones, zeros)
-    rank = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
+    place = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
     shape = (rows, count, extent)
     number = ops.iota(shape=shape, axis=1, dtype=x.dtype)
-    is_there = ops.compare(ops.broadcast(rank, shape=shape, axes=(0, 2)), number, direction="EQ")
-    nothing = ops.full_like(number, 0.0)
-
-    def taken(values: Tensor) -> Tensor:
-        return ops.reduce_sum(ops.select(is_there, values, nothing), axes=(2,))
-
-    index = taken(ops.iota(shape=shape, axis=2, dtype=x.dtype))
+    is_there = ops.compare(ops.broadcast(place, shape=shape, axes=(0, 2)), number, direction="EQ")
+    index = ops.iota(shape=shape, axis=2, dtype=x.dtype)
+    index = ops.reduce_sum(ops.select(is_there, index, ops.full_like(index, 0.0)), axes=(2,))
     # A NaN has no place of its own, and several indices would be added.
     index = ops.minimum(index, ops.full_like(index, float(extent - 1)))
-    source = x if values is None else values
-    elements = taken(ops.broadcast(source, shape=shape, axes=(0, 2)))
-    return elements, ops.convert(index, dtype=DType.I32)
+    return ops.convert(index, dtype=DType.I32)
 
 
 def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:

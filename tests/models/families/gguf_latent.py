@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.models.decoder.experts import SIGMOID
+from hearthd.models.dsl.functions.routing import SIGMOID
 from tests.models.families.case_arguments import YARN
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
     CORRECTED,

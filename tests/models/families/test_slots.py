@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.decoder.experts import SIGMOID
+from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

@@ -26,6 +26,7 @@ from tools.fuzz.guided.call_values import Call, Values
 from tools.fuzz.guided.chosen_numbers import Numbers
 from tools.fuzz.guided.guarded_memory import GuardedMemory
 from tools.fuzz.guided.recurrent_calls import convolution, recurrence
+from tools.fuzz.guided.router_calls import router
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,6 +293,7 @@ def _adapted(n: Numbers, v: Values) -> Call:
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
     _int4_cache, _layer, _experts, _adapted, recurrence, convolution, _bf16,
+    router,
 )  # fmt: skip
 
 

@@ -127,7 +127,14 @@ DIFFERENTIABLE: dict[str, Case] = {
         normal(1, 3, 4, 2), normal(1, 4, 2, 2), normal(1, 4, 2, 3), normal(3, 4),
     ),
     "linear": (lambda x, w, b: f.linear(x, w, b), normal(2, 3, 4), normal(5, 4), normal(5)),
-    "top_k": (lambda x: f.top_k(x, 2)[0], X),
+    "expert_factors": (
+        lambda x, scale: f.expert_factors(
+            x, f.top_indices(x, count=2), scale,
+            scores=f.SIGMOID, normalized=True, sum_offset=0.1, min_sum=0.01, factor=2.0,
+        ),
+        X, normal(X.shape[1]),
+    ),
+    "expert_sum": (f.expert_sum, normal(6, 5), normal(3, 2)),
     "routed_linear": (
         lambda x, w, i: f.routed_linear(x, i, w, experts=3),
         normal(4, 5), normal(6, 5), np.array([2, 0, 2, 1], np.int32),
@@ -191,7 +198,7 @@ def test_gradient_equals_finite_differences(name: str) -> None:
 COMPILED = (
     "comparison", "pow", "pad2d", "conv1d", "conv2d", "conv_transpose1d", "max_pool2d",
     "avg_pool2d", "upsample2d_bilinear", "gather_of_rank_3", "unfold",
-    "scaled_dot_product_attention", "top_k", "layer_norm", "group_norm",
+    "scaled_dot_product_attention", "expert_factors", "layer_norm", "group_norm",
     "batch_norm_training", "batch_norm_running_variance",
 )  # fmt: skip
 

@@ -363,17 +363,6 @@ def test_compiled_equals_numpy(tmp_path_factory: pytest.TempPathFactory) -> None
         )
 
 
-# --- top_k
-
-
-def test_the_largest_elements_and_where_they_are() -> None:
-    """The first of equal elements comes first; a NaN still has an index in its row."""
-    x = np.array([[1, 3, 2, 3], [0, -1, np.nan, 5]], np.float32)
-    values, indices = run(lambda x: f.top_k(x, 3)[0], x), run(lambda x: f.top_k(x, 3)[1], x)
-    assert (values[0].tolist(), indices[0].tolist()) == ([3, 3, 2], [1, 3, 2])
-    assert np.all((indices >= 0) & (indices < 4))
-
-
 @pytest.mark.parametrize("window", [None, 3])
 def test_tokens_that_attend_alone_are_computed_one_after_the_other(window: int | None) -> None:
     inputs = (normal(0, 4, 2, 4), normal(1, 12, 4), normal(2, 12, 4), np.array([5], np.int32))

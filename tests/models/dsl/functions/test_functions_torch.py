@@ -162,18 +162,66 @@ def test_along_an_axis(a: int, b: int, c: int, axis: int, seed: int) -> None:
 def test_the_largest_elements(rows: int, extent: int, count: int, seed: int) -> None:
     (x,) = normal(seed, (rows, extent))
     count = min(count, extent)
-    agree(lambda x: f.top_k(x, count)[0], lambda x: torch.topk(x, count).values, x)
+    indices = run(lambda x: f.top_indices(x, count=count), x)
+    assert np.array_equal(indices, torch.topk(torch.from_numpy(x), count).indices)
     ties = np.rint(x)
     order = np.argsort(-ties, axis=1, kind="stable")[:, :count]
-    assert np.array_equal(run(lambda x: f.top_k(x, count)[1], ties), order)
+    # By ops, which NumPy's sort stands for elsewhere.
+    assert np.array_equal(run(lambda x: f.top_indices.op.reference(x, count=count), ties), order)
 
 
 def test_indices_of_the_largest_elements_exist_beside_nan() -> None:
     x = np.full((2, 5), np.nan, np.float32)
     x[1, :3] = 1, 3, 2
-    indices = run(lambda x: f.top_k(x, 3)[1], x)
-    assert (indices >= 0).all()
-    assert (indices < 5).all()
+    for function in (f.top_indices, f.top_indices.op.reference):
+        indices = run(lambda x, function=function: function(x, count=3), x)
+        assert (indices >= 0).all()
+        assert (indices < 5).all()
+
+
+def torch_factors(
+    logits: torch.Tensor, chosen: torch.Tensor, *, scores: str, normalized: bool, factor: float
+) -> torch.Tensor:
+    """As the routers of transformers: Qwen3-MoE, DeepSeek-V3 and gpt-oss."""
+    if scores == f.CHOSEN:
+        return F.softmax(torch.gather(logits, 1, chosen), 1) * factor
+    every = F.softmax(logits, 1) if scores == f.SOFTMAX else logits.sigmoid()
+    factors = torch.gather(every, 1, chosen)
+    return (factors / factors.sum(1, keepdim=True) if normalized else factors) * factor
+
+
+@quick
+@given(few, st.integers(2, 9), seeds, st.sampled_from(f.SCORES), st.booleans())
+def test_factors_of_experts(
+    rows: int, experts: int, seed: int, scores: str, normalized: bool
+) -> None:
+    (logits,) = normal(seed, (rows, experts))
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(experts), (rows, 1)), axis=1)
+    chosen = order[:, :2].astype(np.int32)
+    router: dict[str, Any] = {
+        "scores": scores,
+        "normalized": normalized and scores != f.CHOSEN,
+        "factor": 2.5,
+    }
+    agree(
+        lambda x: f.expert_factors(
+            x, ops.constant(value=chosen), **router, sum_offset=0.0, min_sum=0.0
+        ),
+        lambda x: torch_factors(x, torch.from_numpy(chosen).long(), **router),
+        logits,
+    )
+
+
+@quick
+@given(few, few, few, seeds)
+def test_the_sum_of_experts(rows: int, count: int, width: int, seed: int) -> None:
+    y, factors = normal(seed, (rows * count, width), (rows, count))
+    agree(
+        f.expert_sum,
+        lambda y, factors: torch.einsum("nce,nc->ne", y.reshape(rows, count, width), factors),
+        y,
+        factors,
+    )
 
 
 @quick

@@ -1,5 +1,5 @@
-// Multiplies a few rows of f32, which are not rounded, with a matrix of bf16: op `linear_bf16`. A
-// variant defines NAME and the type of weights (floats.h).
+// Multiplies a few rows of f32, which are not rounded, with a matrix of floats: ops `linear_bf16`
+// and `router_logits`. A variant defines NAME and the type of weights (floats.h).
 #include "product/floats.h"
 
 // `rows` rows of x, 1, 2, 4 or 8, times the rows `begin` to `end` of a matrix.
@@ -26,7 +26,7 @@ INLINE void multiply_few(const float *x, int rows, const WEIGHT *weight, size_t 
     }
 }
 
-// x f32 (rows, columns), weight bf16 (outputs, columns), out f32 (rows, outputs); a workgroup
+// x f32 (rows, columns), weight (outputs, columns), out f32 (rows, outputs); a workgroup
 // computes `share` outputs of all rows.
 int NAME(const float *x, size_t x_at, const WEIGHT *weight, size_t weight_at, float *out,
          size_t out_at, size_t workgroup, size_t share, size_t rows, size_t outputs,
