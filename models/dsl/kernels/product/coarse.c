@@ -11,7 +11,8 @@ int NAME(const float *x, size_t x_at, const int32_t *exact, size_t exact_at, MAT
     const Matrix whole = MATRIX(columns);
     Share share = share_of(workgroup, blocks, rows_each, rows, outputs);
     Matrices matrices;
-    matrices.fine = matrices.coarse = read_until(&whole, share.end);
+    matrices.fine = matrices.coarse =
+        read_until(&whole, share.end, CELLS / least(share.rows, CELLS));
     matrices.coarse.one_part = 1;
     x += x_at + share.row * columns, exact += exact_at + share.row;
     out += out_at + share.row * outputs;

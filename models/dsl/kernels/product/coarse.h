@@ -77,7 +77,8 @@ INLINE void multiply_flagged(const float *x, Routing routing, size_t flag, const
                              Share share, float *out, size_t outputs) {
     size_t some[TOGETHER];
     for (size_t next = 0; next < routing.rows;) {
-        int count = next_rows(some, TILES ? TILE_ROWS : SHARED_ROWS, routing, flag, &next);
+        int most = TILES ? TILE_ROWS : SHARED_ROWS;
+        int count = next_rows(some, most, TILES, routing, flag, &next);
         int in_tiles = TILES && count >= min_tile_rows(matrix);
         if (!count) continue;
 #if TILES

@@ -10,7 +10,7 @@ int NAME(const float *x, size_t x_at, const int32_t *exact, size_t exact_at, MAT
          size_t outputs, size_t columns) {
     const Matrix whole = MATRIX(columns);
     Share share = share_of(workgroup, blocks, rows_each, rows, outputs);
-    const Matrix matrix = read_until(&whole, share.end);
+    const Matrix matrix = read_until(&whole, share.end, CELLS);
     const size_t cell = 0;
     Activations panel;
     float *coarse = out + out_at, *fine = coarse + outputs;

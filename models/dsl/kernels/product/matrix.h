@@ -36,6 +36,9 @@ typedef struct {
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
 // an integer of four bits is an index into them, and `bits` is 5, 7 or 8. If there is a grid, it
 // has the lowest bits of integers of three or four, and a plane may have the highest.
+//
+// The group that comes `ahead` of one that is read is fetched, but none after `last`, which is 0 if
+// groups are not read in order.
 typedef struct {
     int bits;
     Grid grid;
@@ -43,13 +46,13 @@ typedef struct {
     Plane planes[2];
     int missing;
     const int8_t *values;
-    size_t last;  // the last group that the call reads, or 0 if it does not read them in order
+    size_t ahead, last;
 } Integers;
 
-// Groups that are fetched ahead, half as many of planes of 8 bits. A mapped file has small pages,
-// at whose ends a CPU's own fetching stops; and a thread that multiplies many rows by one group is
-// late for the next. Measured on Zen 4. Nothing is fetched after the call's last group: another
-// thread reads it.
+// Where all groups of a block are read one after the other, the group that is fetched, or half as
+// far of planes of 8 bits. A mapped file has small pages, at whose ends a CPU's own fetching stops;
+// and a thread that multiplies many rows by one group is late for the next. Measured on Zen 4.
+// Nothing is fetched after the call's last group: another thread reads it.
 #if defined(__x86_64__)
 enum { AHEAD = 16 };
 #else
@@ -62,9 +65,9 @@ INLINE void fetch_lines(const void *from, size_t bytes) {
 }
 
 // Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
-INLINE void fetch_group(const void *array, size_t bytes, size_t group, size_t last) {
-    size_t ahead = bytes == GROUP * ROWS ? AHEAD / 2 : AHEAD;
-    if (last) fetch_lines((const char *)array + least(group + ahead, last) * bytes, bytes);
+INLINE void fetch_group(const void *array, size_t bytes, size_t group, const Integers *of) {
+    size_t ahead = bytes == GROUP * ROWS && of->ahead == AHEAD ? AHEAD / 2 : of->ahead;
+    if (of->last) fetch_lines((const char *)array + least(group + ahead, of->last) * bytes, bytes);
 }
 
 // The bytes that a plane has in a group.
@@ -73,9 +76,9 @@ INLINE size_t group_bytes(Plane plane) {
 }
 
 // Adds the bits of a plane of 1, 2 or 4 bits to each quad of a group.
-INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last) {
+INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, const Integers *of) {
     int in_byte = 8 / plane.bits, mask = ((1 << plane.bits) - 1) << plane.start;
-    fetch_group(plane.bytes, group_bytes(plane), group, last);
+    fetch_group(plane.bytes, group_bytes(plane), group, of);
     if (plane.has_digits) {
         set_digits(quads, plane.bytes + group * group_bytes(plane));
         return;
@@ -97,8 +100,8 @@ INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last
 INLINE void set_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
     const Grid *grid = &from->grid;
     size_t indices = index_bytes(grid), extra = (size_t)(grid->extra_bytes * ROWS);
-    fetch_group(from->index, indices, group, from->last);
-    if (from->extra) fetch_group(from->extra, extra, group, from->last);
+    fetch_group(from->index, indices, group, from);
+    if (from->extra) fetch_group(from->extra, extra, group, from);
     u32x16 bits = from->extra ? extra_bits(grid, from->extra, group) : (u32x16){};
     set_levels(quads, grid, from->index + group * indices, from->extra + group * extra);
     if (grid->has_offsets) add_offsets(quads, grid, bits);
@@ -106,7 +109,7 @@ INLINE void set_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
     Bytes signs = with_even_signs(bits);
     if (grid->extra_bytes != SIGN_BYTES) {
         const uint8_t *stored = from->planes[0].bytes + group * sizeof signs;
-        fetch_group(from->planes[0].bytes, sizeof signs, group, from->last);
+        fetch_group(from->planes[0].bytes, sizeof signs, group, from);
         __builtin_memcpy(&signs, stored, sizeof signs);
     }
     add_signs(quads, signs, from->planes[0].start);
@@ -121,14 +124,14 @@ INLINE const int8_t *stored_quads(Integers from) {
 // The quads of the lower four bits of a group of integers of 12 bits: 0 to 15.
 INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
     for (int i = 0; i < QUADS; i++) quads[i] = (Bytes){};
-    add_plane(quads, from.planes[0], group, from.last);
+    add_plane(quads, from.planes[0], group, &from);
 }
 
 // The quads of a group; of 12 bits, the upper eight. `offset` is added to values.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
     const int8_t *stored = stored_quads(from);
     if (stored) {
-        fetch_group(stored, GROUP * ROWS, group, from.last);
+        fetch_group(stored, GROUP * ROWS, group, &from);
         for (int i = 0; i < QUADS; i++)
             __builtin_memcpy(&quads[i], stored + group * GROUP * ROWS + i * sizeof(Quad),
                              sizeof(Quad));
@@ -139,9 +142,9 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
         set_grid(bits, &from, group);
     } else {
         for (int i = 0; i < QUADS; i++) bits[i] = (Bytes){};
-        add_plane(bits, from.planes[0], group, from.last);
+        add_plane(bits, from.planes[0], group, &from);
     }
-    if (from.planes[1].bits) add_plane(bits, from.planes[1], group, from.last);
+    if (from.planes[1].bits) add_plane(bits, from.planes[1], group, &from);
     for (int i = 0; i < QUADS; i++) {
         if (from.missing) bits[i] |= (uint8_t)from.missing;
         if (from.values) bits[i] = look_up(bits[i], from.values, offset);
@@ -236,12 +239,12 @@ INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
 
 // Fetches what `factors_of` reads for a later group than `at`.
 INLINE void fetch_factors(const Matrix *matrix, size_t at) {
-    size_t halves = matrix->halves ? 2 : 1, last = matrix->integers.last;
-    if (matrix->multiplier_bits)
-        fetch_group(matrix->multiplier, multiplier_bytes(matrix), at, last);
+    size_t halves = matrix->halves ? 2 : 1;
+    const Integers *of = &matrix->integers;
+    if (matrix->multiplier_bits) fetch_group(matrix->multiplier, multiplier_bytes(matrix), at, of);
     if (matrix->super_groups) return;
-    fetch_group(matrix->scale, halves * scale_bytes(matrix), at, last);
-    if (matrix->minimum) fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, last);
+    fetch_group(matrix->scale, halves * scale_bytes(matrix), at, of);
+    if (matrix->minimum) fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, of);
 }
 
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:

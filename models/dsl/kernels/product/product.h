@@ -241,10 +241,11 @@ INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t 
     return (Share){row, least(rows_each, rows - row), begin, least(begin + blocks, outputs / ROWS)};
 }
 
-// The matrix of a call that reads no block from `end` on.
-INLINE Matrix read_until(const Matrix *matrix, size_t end) {
+// The matrix of a call that reads no block from `end` on, and of each block only `groups`.
+INLINE Matrix read_until(const Matrix *matrix, size_t end, size_t groups) {
     Matrix read = *matrix;
     read.integers.last = end * matrix->groups - 1;
+    read.integers.ahead = groups < matrix->groups ? matrix->groups : AHEAD;
     return read;
 }
 
@@ -253,8 +254,7 @@ INLINE Matrix read_until(const Matrix *matrix, size_t end) {
 INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Cursor *fetches,
                          float *out, size_t stride) {
     Activations panel;
-    const Matrix own = read_until(whole, share.end), *matrix = &own;
-    size_t all = matrix->groups;
+    size_t all = whole->groups;
     x += share.row * all * GROUP, out += share.row * stride;
 #if TILES
     int shaped = 0;  // the rows for which the tiles are shaped
@@ -263,12 +263,13 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
         size_t left = share.rows - row;
         count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         if ((TILES || MAX_SHARING == 16) && left >= 16) count = 16;
-        if (TILES && matrix->integers.grid.count && left >= PANEL_ROWS) count = PANEL_ROWS;
-        int in_tiles = TILES && (int)count >= min_tile_rows(matrix);
+        if (TILES && whole->integers.grid.count && left >= PANEL_ROWS) count = PANEL_ROWS;
+        int in_tiles = TILES && (int)count >= min_tile_rows(whole);
 #if TILES
         int tall = (int)least(count, TILE_ROWS);
-        if (in_tiles && tall != shaped) shape_tiles(matrix, shaped = tall);
+        if (in_tiles && tall != shaped) shape_tiles(whole, shaped = tall);
 #endif
+        const Matrix own = read_until(whole, share.end, CELLS / count), *matrix = &own;
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
             quantize_panel(&panel, 0, count, 0, first, last, x + row * all * GROUP, matrix,

@@ -14,7 +14,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
                           const Matrix *whole, size_t first, size_t begin, size_t end, float *out,
                           size_t outputs) {
     Activations panel;
-    const Matrix own = read_until(whole, first + end), *matrix = &own;
+    const Matrix own = read_until(whole, first + end, CELLS / (size_t)count), *matrix = &own;
     float sums[TOGETHER][ROWS];
     size_t sources[TOGETHER];
     for (int i = 0; i < count; i++) sources[i] = rows[i] / each;
@@ -99,8 +99,9 @@ INLINE void multiply_routed(const float *x, const Matrix *matrix, Turns turns, f
         if (turns.cache) own = matrix_in_turn(matrix, &turns, blocks), first = 0;
         for (size_t next = 0; next < routing.rows;) {
             int most = TILES ? TILE_ROWS : SHARED_ROWS;
-            int count = next_rows(some, most, routing, turns.expert, &next);
+            int count = next_rows(some, most, TILES, routing, turns.expert, &next);
             int in_tiles = TILES && count >= min_tile_rows(matrix);
+            if (!count) break;
 #if TILES
             if (in_tiles && count != shaped) shape_tiles(matrix, shaped = count);
 #endif

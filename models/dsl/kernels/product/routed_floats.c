@@ -34,7 +34,7 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
     while (next_turn(&turns)) {
         const WEIGHT *own = array_in_turn(&turns, weight, bytes);
         for (size_t next = 0; next < rows;) {
-            int count = next_rows(some, SHARED_ROWS, routing, turns.expert, &next);
+            int count = next_rows(some, SHARED_ROWS, 0, routing, turns.expert, &next);
             if (count == 8) multiply_rows(x, some, 8, each, own, columns, begin, end, out, outputs);
             if (count == 4) multiply_rows(x, some, 4, each, own, columns, begin, end, out, outputs);
             if (count == 2) multiply_rows(x, some, 2, each, own, columns, begin, end, out, outputs);

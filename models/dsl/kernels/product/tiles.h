@@ -108,7 +108,7 @@ INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums products[2], in
 INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     Plane plane = matrix->integers.planes[0];
     const uint8_t *low = plane.bytes + group * group_bytes(plane);
-    fetch_group(plane.bytes, group_bytes(plane), group, matrix->integers.last);
+    fetch_group(plane.bytes, group_bytes(plane), group, &matrix->integers);
     uint8_t zero = (uint8_t)matrix->zero;
     for (int i = 0; i < QUADS / 2; i++) {
         Bytes two;
@@ -132,7 +132,7 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
     }
     const int8_t *stored = stored_quads(matrix->integers);
     if (stored) {
-        fetch_group(stored, GROUP * ROWS, group, matrix->integers.last);
+        fetch_group(stored, GROUP * ROWS, group, &matrix->integers);
         return (const Quad *)(stored + group * GROUP * ROWS);
     }
     unpack(to, matrix->integers, group, 0);
