@@ -9,7 +9,7 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import require_rows
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.ops.matmul import DECODE_ROWS
-from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.record import Kernel, Sample, equal_share, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -27,7 +27,8 @@ _BLOCK, _MAX_BLOCKS, _MAX_ROWS, _MIN_WORKGROUPS = 32, 32, 256, 8
 def _share(outputs: int, parts: int) -> int:
     """The outputs of a workgroup, if workgroups divide the rows into parts."""
     blocks = -(-outputs // _BLOCK)
-    return min(_MAX_BLOCKS, -(-blocks // -(-_MIN_WORKGROUPS // parts))) * _BLOCK
+    workgroups = -(-_MIN_WORKGROUPS // parts)
+    return equal_share(blocks, workgroups=workgroups, largest=_MAX_BLOCKS) * _BLOCK
 
 
 def _limits(types: Types, _: Attrs) -> None:

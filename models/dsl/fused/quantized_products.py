@@ -19,7 +19,7 @@ from hearthd.models.dsl.kernel_sources import variant
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
 from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.matrix_values import dequantized, quantized_product
-from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
+from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, equal_share, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
 
@@ -101,7 +101,7 @@ def product_kernel(
     if activation_bits == 8:
         max_rows = _MAX_SMALL_ROWS if format_of(attrs).grid is None else _MAX_GRID_ROWS
     parts = -(-rows // max_rows)
-    share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
+    share = equal_share(blocks, workgroups=-(-workgroups // parts), largest=_MAX_BLOCKS)
     counts = (
         type_.size // stored_blocks * share if type_.rank > 2 else 0 for type_ in types[matrix:]
     )

@@ -27,6 +27,7 @@ __all__ = [
     "Reads",
     "Sample",
     "Scratch",
+    "equal_share",
     "require",
 ]
 
@@ -102,6 +103,17 @@ class Kernel:
     in_place: bool = False
     private: tuple[int, ...] = ()
     scratch: Scratch | None = None
+
+
+def equal_share(count: int, *, workgroups: int, largest: int) -> int:
+    """How many of `count` blocks each workgroup has, but the last, which has the rest.
+
+    It is at most `largest`, and so small that `workgroups` of them suffice if there are as many
+    blocks. With it the rest is as large as can be: threads take several workgroups at a time, and
+    would wait for the one with larger shares.
+    """
+    shares = max(-(-count // largest), min(count, workgroups))
+    return -(-count // shares)
 
 
 @dataclass(frozen=True, kw_only=True)
