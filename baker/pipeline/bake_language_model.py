@@ -31,6 +31,7 @@ from hearthd.baker.pipeline.shared_stages import (
     write_weights,
 )
 from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.tokenizer.gguf_vocabulary import names_no_rule
 from hearthd.bundle import DraftModelRecord, LanguageManifest, Serving, megabytes
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, MTP_MODULE
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.language_plan import LanguagePlan
     from hearthd.baker.pipeline.shared_stages import CompiledProgram, WeightRecords, Workspace
     from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
     from hearthd.models.decoder.architecture import DraftShape
     from hearthd.models.program import Program
 
@@ -109,7 +111,12 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
     with progress.stage("trace the model"), storing_in(precision):
         choice = _choice(plan)
     program = choice.program
-    for text in (*choice.notes, *_drafter_texts(plan, program), *unfused_texts(program.unfused)):
+    for text in (
+        *choice.notes,
+        *_tokenizer_texts(model.source),
+        *_drafter_texts(plan, program),
+        *unfused_texts(program.unfused),
+    ):
         progress.note(text)
     streamed = False
     if plan.max_memory is not None:
@@ -139,6 +146,16 @@ def _streamed_text(program: Program, context: int, slots: int, limit: int) -> st
         f"--max-memory has {megabytes(spare)} MB for them, so a token reads up to "
         f"{megabytes(weights.missed(spare))} MB; the storage decides the speed"
     )
+
+
+def _tokenizer_texts(source: WeightSource) -> Iterator[str]:
+    """A sentence about a vocabulary that does not say how words are split, if it does not."""
+    if names_no_rule(source.metadata()):
+        yield (
+            "the file does not say how words are split (tokenizer.ggml.pre), so they are split as "
+            "llama.cpp does then; if the model was trained with another rule, its answers are "
+            "worse: use a newer GGUF file"
+        )
 
 
 def _drafter_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:

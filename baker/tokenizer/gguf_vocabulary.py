@@ -29,13 +29,15 @@ from hearthd.baker.tokenizer.vocabulary_fields import (
     read_vocabulary,
     surround,
 )
-from hearthd.baker.tokenizer.word_rules import WORD_RULES
+from hearthd.baker.tokenizer.word_rules import UNNAMED, WORD_RULES, WordRule
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.text.tokenizer_json import no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# The rule of a vocabulary like Gemma 4's in a file of the type gpt2: Granite Embedding 311M.
+_SPACED_BPE = "granite-embed-multi-311m"
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
 # The ids that llama.cpp assumes where a file does not have them.
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
@@ -94,6 +96,9 @@ def _add_special_tokens(tokenizer: Tokenizer, metadata: Mapping[str, object]) ->
     before = [] if bos_id is None else [bos_id]
     behind = [read_id(metadata, "eos", size)] if _adds(metadata, "eos") else []
     between = [read_id(metadata, "seperator", size)] if _adds(metadata, "sep") else before
+    rule = _rule(metadata)
+    if rule is not None and rule.joins_twice:
+        between = [*behind, *between]
     special = {id_: str(tokenizer.id_to_token(id_)) for id_ in (*before, *between, *behind)}
     if special:
         start, end = ([special[id_] for id_ in ids] for ids in (before, behind))
@@ -124,8 +129,7 @@ def _with_defaults(metadata: Mapping[str, object]) -> dict[str, object]:
 
     In byte BPE, the rule for words decides whether a text starts with a token.
     """
-    model = metadata.get("tokenizer.ggml.model")
-    rule = WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre")))
+    model, rule = metadata.get("tokenizer.ggml.model"), _rule(metadata)
     adds_bos = bool(rule and rule.adds_bos) if model == "gpt2" else model in ("llama", "gemma4")
     missing = {**_DEFAULT_IDS.get(str(model), {}), "add_bos_token": adds_bos}
     return {**{f"tokenizer.ggml.{name}": value for name, value in missing.items()}, **metadata}
@@ -134,18 +138,31 @@ def _with_defaults(metadata: Mapping[str, object]) -> dict[str, object]:
 # --- byte BPE
 
 
+def names_no_rule(metadata: Mapping[str, object]) -> bool:
+    """Whether a file has byte BPE and does not say how words are split."""
+    return _rule(metadata) is WORD_RULES[UNNAMED]
+
+
+def _rule(metadata: Mapping[str, object]) -> WordRule | None:
+    """How byte BPE splits words, if the rule is known."""
+    if metadata.get("tokenizer.ggml.model") != "gpt2":
+        return None
+    return WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre", UNNAMED)))
+
+
 def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
     """GPT-2's BPE: the characters of a token represent bytes, and merges are in the file.
 
     A byte that is not in the vocabulary is skipped, as in llama.cpp.
     """
-    name = read_value(metadata, "pre", str)
-    if name not in WORD_RULES:
+    if metadata.get("tokenizer.ggml.pre") == _SPACED_BPE:
+        return _gemma4(metadata)
+    rule = _rule(metadata)
+    if rule is None:
         raise TokenizerError(
-            f"tokenizer.ggml.pre {name!r} is not supported, only {', '.join(WORD_RULES)}; use the "
-            "Hugging Face folder of the model"
+            f"tokenizer.ggml.pre {metadata['tokenizer.ggml.pre']!r:.80} is not supported, only "
+            f"{', '.join(WORD_RULES)}; use the Hugging Face folder of the model"
         )
-    rule = WORD_RULES[name]
     tokens, types = read_vocabulary(metadata)
     vocabulary = {token: i for i, token in enumerate(tokens)}
     merges = _merges(metadata, vocabulary)
@@ -221,9 +238,10 @@ def _byte_fallback(
 ) -> Tokenizer:
     """BPE over characters, where SentencePiece's character is a space; `prefixed` texts get one.
 
-    A character without a token is written as its bytes.
+    A character without a token is written as its bytes, or as the unknown token if there is one.
     """
-    unknown = tokens[read_id(metadata, "unknown", len(tokens))]
+    named = "tokenizer.ggml.unknown_token_id" in metadata
+    unknown = tokens[read_id(metadata, "unknown", len(tokens))] if named else None
     tokenizer = _bpe(
         vocab={token: i for i, token in enumerate(tokens)},
         merges=used_merges(merges, unknown),

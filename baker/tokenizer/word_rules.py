@@ -22,12 +22,18 @@ class WordRule:
     whole_words  whether a word that is a token is not split, whatever the merges say
     adds_bos     whether a text starts with the bos token where the file does not say it
     composed     whether characters are composed first (NFC)
+    joins_twice  whether the end token stands twice between the texts of a pair
     """
 
     parts: tuple[Any, ...]
     whole_words: bool = False
     adds_bos: bool = False
     composed: bool = False
+    joins_twice: bool = False
+
+
+_CASES = (r"\p{Lu}\p{Lt}", r"\p{Ll}")
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
 
 def _words(*patterns: str) -> tuple[Any, ...]:
@@ -46,9 +52,12 @@ def _llama3(digits: str) -> str:
     )
 
 
-def _gpt4o(digits: str, ending: str) -> str:
-    """As `_llama3`, where a capital starts a new word; `ending` follows a word."""
-    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+def _gpt4o(digits: str, ending: str, without: str = "") -> str:
+    """As `_llama3`, where a capital starts a new word.
+
+    `ending` follows a word, and `without` says which letters are no part of it.
+    """
+    upper, lower = (rf"[{case}\p{{Lm}}\p{{Lo}}\p{{M}}{without}]" for case in _CASES)
     return (
         rf"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ending}|"
         rf"[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ending}|{digits}|"
@@ -78,7 +87,7 @@ _THREE_DIGITS = _words(_llama3(_THREE))
 
 _LLAMA3 = WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True)
 _QWEN2 = _words(_llama3(r"\p{N}"))
-_GPT4O_WORDS = _gpt4o(_THREE, r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+_GPT4O_WORDS = _gpt4o(_THREE, _CONTRACTION)
 _GPT4O = _words(_GPT4O_WORDS)
 _THOUSANDS = r"\d{1,3}(?=(?:\d{3})*\b)"  # groups of three digits, from the end of a number
 _DEEPSEEK_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
@@ -124,6 +133,14 @@ _EXAONE_MOE = (
 )
 _SPACES = "|".join(rf"\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 16, 8, 4))
 _JAIS_2 = _llama3(_THREE).replace(r"|\s+(?!\S)|\s+", rf"|{_SPACES}|\s{{1,2}}(?!\S)|\s{{1}}")
+# As `_gpt4o`, where Han characters are words of their own.
+_KIMI = r"\p{Han}+|" + _gpt4o(_THREE, _CONTRACTION, r"&&[^\p{Han}]").replace(r"\n/]*", r"\n]*")
+# The rule where a file names none, as in files from before May 2024: llama.cpp's name for it.
+UNNAMED = "default"
+_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_UNNAMED = (r"[\p{P}\$\+<=>\^~\|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")
+_VIKING = (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", r"\p{N}")
+_SUPERBPE = (r"\p{N}+", r"(?=(?:\d{3})+(?!\d))")
 # Names of the same rule stand together.
 _RULES: Sequence[tuple[str, WordRule]] = (
     ("dbrx smaug-bpe chatglm-bpe", WordRule(parts=_THREE_DIGITS)),
@@ -161,6 +178,11 @@ _RULES: Sequence[tuple[str, WordRule]] = (
     ("exaone-moe", WordRule(parts=_words(_EXAONE_MOE))),
     ("jais-2", WordRule(parts=_words(_JAIS_2))),
     ("seed-coder", WordRule(parts=_words(_SEED_CODER))),
+    ("kimi-k2", WordRule(parts=_words(_KIMI))),
+    ("roberta-bpe", WordRule(parts=(_GPT2,), joins_twice=True)),
+    ("superbpe", WordRule(parts=_words(*_SUPERBPE))),
+    ("viking", WordRule(parts=_words(*_VIKING))),
+    (UNNAMED, WordRule(parts=_words(*_UNNAMED))),
 )
 WORD_RULES: Mapping[str, WordRule] = {
     name: rule for names, rule in _RULES for name in names.split()

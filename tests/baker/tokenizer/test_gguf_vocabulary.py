@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
+from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials, names_no_rule
 from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import SpecialTokens
@@ -60,6 +60,14 @@ def small() -> Tokenizer:
 )
 def test_text_has_the_expected_tokens(small: Tokenizer, text: str, tokens: list[str]) -> None:
     assert small.encode(text).tokens == tokens
+
+
+def test_a_file_that_names_no_rule_for_words_is_known() -> None:
+    unnamed = {key: value for key, value in METADATA.items() if key != "tokenizer.ggml.pre"}
+    assert names_no_rule(unnamed)
+    assert names_no_rule({**METADATA, "tokenizer.ggml.pre": "default"})
+    for metadata in (METADATA, {**unnamed, "tokenizer.ggml.model": "gemma4"}, {}):
+        assert not names_no_rule(metadata)
 
 
 def test_without_splitting_digits_they_are_merged() -> None:
@@ -196,6 +204,26 @@ def test_gemma4_merges_characters_and_falls_back_to_bytes(text: str, tokens: lis
     assert convert(GEMMA4).decode(encoding.ids) == text
 
 
+def test_a_vocabulary_of_granite_embedding_is_like_gemma_4_s() -> None:
+    """Its files have the type gpt2, and no token for unknown characters."""
+    rule = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "granite-embed-multi-311m"}
+    metadata = {**GEMMA4, **rule}
+    del metadata["tokenizer.ggml.unknown_token_id"]
+    for text in ("ab ab", "a\n\n\nb", "\u00e9\t"):
+        ids = convert(metadata, whole_texts=True).encode(text, add_special_tokens=False).ids
+        assert ids == convert(GEMMA4).encode(text, add_special_tokens=False).ids
+
+
+def test_a_pair_for_roberta_has_its_end_token_twice() -> None:
+    """As transformers' RobertaTokenizer: <s> A </s></s> B </s>."""
+    ends = {f"tokenizer.ggml.{name}_token_id": 2 for name in ("eos", "seperator")}
+    added = {f"tokenizer.ggml.add_{name}_token": True for name in ("bos", "eos", "sep")}
+    metadata = {**METADATA, **ends, **added, "tokenizer.ggml.pre": "roberta-bpe"}
+    assert convert(metadata, whole_texts=True).encode("a", "1").ids == [
+        1, TOKENS.index("a"), 2, 2, TOKENS.index("1"), 2
+    ]  # fmt: skip
+
+
 def test_qwen_s_rule_composes_characters() -> None:
     tokenizer = convert({**METADATA, "tokenizer.ggml.pre": "qwen2"})
     assert tokenizer.encode("e\u0301").ids == tokenizer.encode("\u00e9").ids
@@ -228,7 +256,6 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
             {"pre": "bloom"},
             "pre 'bloom' is not supported, only dbrx, .*, gpt-2, .*, tekken, .*; use the",
         ),
-        ({"pre": None}, "pre is missing; convert "),
         ({"merges": None}, "merges is missing; convert "),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),
         ({"merges": ["zz zz"]}, "merges: 'zz zz' needs the token 'zz', which"),

@@ -146,7 +146,10 @@ def test_bos_is_omitted_if_the_file_says_so(tmp_path: Path) -> None:
             lambda w: w.add_tokenizer_model("bert"),
             "'bert' is not supported, only 'llama', 'gpt2', 'gemma4'",
         ),
-        (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is missing; convert the model again"),
+        (
+            lambda w: w.add_tokenizer_model("gpt2"),
+            r"ggml\.merges is missing; convert the model again",
+        ),
         (lambda w: w.add_add_eos_token(True), "add_eos_token = true"),
         (lambda w: w.add_token_scores([1.0]), f"{len(TOKENS)} tokens but 1 scores"),
         (lambda w: w.add_bos_token_id(9999), f"bos_token_id is 9999, but there are {len(TOKENS)}"),

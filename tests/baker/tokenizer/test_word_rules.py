@@ -1,0 +1,104 @@
+"""The rules for words, against llama.cpp's tokens of texts in many languages.
+
+tests/golden/record_word_rules.py recorded them. Where llama.cpp approximates the tokenizer.json of
+the models, Hearth follows that file: the texts in which both differ are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.baker.tokenizer.gguf_vocabulary import convert
+from hearthd.baker.tokenizer.word_rules import UNNAMED, WORD_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+RECORDED: Mapping[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "golden" / "word_rules.json").read_text(encoding="utf-8")
+)
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def _has_mark(text: str) -> bool:
+    return any(unicodedata.category(character).startswith("M") for character in text)
+
+
+def _has_mark_or_inner_capital(text: str) -> bool:
+    return _has_mark(text) or _has_inner_capital(text)
+
+
+def _has_inner_capital(text: str) -> bool:
+    return any(a.islower() and b.isupper() for a, b in pairwise(text))
+
+
+def _changes_when_composed(text: str) -> bool:
+    return unicodedata.normalize("NFC", text) != text
+
+
+def _has_number(text: str) -> bool:
+    return re.search(r"\d\d", text) is not None
+
+
+def _has_number_behind_space_or_letters_of_others(text: str) -> bool:
+    return re.search(r" \d", text) is not None or not text.isascii()
+
+
+# llama.cpp takes marks for no letters or capitals for any letter, does not compose characters, and
+# keeps the digits of a number together, or with the space before them. Falcon's own rule splits
+# letters beside ASCII by their bytes.
+_OTHERS: Mapping[Callable[[str], bool], str] = {
+    _has_mark: "gpt-4o kanana2 llama4 minimax-m2 talkie tekken",
+    _has_mark_or_inner_capital: "kimi-k2",
+    _has_inner_capital: "tiny_aya cohere2moe",
+    _changes_when_composed: "qwen2 qwen35 modern-bert",
+    _has_number: "deepseek-llm",
+    _has_number_behind_space_or_letters_of_others: "falcon",
+}
+_LEFT_OUT = {name: differs for differs, names in _OTHERS.items() for name in names.split()}
+
+
+def _tokens(rule: str | None) -> list[list[int]]:
+    metadata: dict[str, object] = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": RECORDED["tokens"],
+        "tokenizer.ggml.merges": RECORDED["merges"],
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    if rule is not None:
+        metadata["tokenizer.ggml.pre"] = rule
+    tokenizer = convert(metadata)
+    return [tokenizer.encode(text, add_special_tokens=False).ids for text in RECORDED["texts"]]
+
+
+def _recorded(rule: str) -> list[list[int]]:
+    ids: list[list[int]] = RECORDED["ids"][RECORDED["rules"][rule]]
+    return ids
+
+
+def test_every_rule_is_recorded() -> None:
+    assert {*RECORDED["rules"]} == {*WORD_RULES}
+
+
+@pytest.mark.parametrize("rule", WORD_RULES)
+def test_texts_have_the_tokens_of_llama_cpp(rule: str) -> None:
+    differs = _LEFT_OUT.get(rule, _never)
+    rows = zip(RECORDED["texts"], _tokens(rule), _recorded(rule), strict=True)
+    compared = [row for row in rows if not differs(row[0])]
+    assert len(compared) > 50
+    for text, actual, expected in compared:
+        assert actual == expected, repr(text)
+
+
+def test_a_file_that_names_no_rule_has_llama_cpp_s_own() -> None:
+    assert _tokens(None) == _recorded(UNNAMED)
