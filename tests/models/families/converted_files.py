@@ -26,7 +26,7 @@ NOT_CONVERTED = {
     "smolvlm-idefics3", "smolvlm-tied", "lfm2-vl-tied", "lfm2-vl-plain",
     "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "gemma4-images-blocks", "gemma4-unified-blocks",
-    "gemma4-moe-images-blocks", "hunyuan-moe-alpha",
+    "gemma4-moe-images-blocks", "hunyuan-moe-alpha", "gte", "gte-cls",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

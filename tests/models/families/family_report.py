@@ -99,6 +99,7 @@ FILES = {
     "granitehybridmoe": File(varies="granitehybrid", templates=("granite 4",)),
     "granitemoe": File(templates=("granite",)),
     "granitemoe_swa": File(varies="granite_swa", templates=("granite 4",)),
+    "gte": File(tokenizer=()),
     "hunyuan": File(templates=("hunyuan",)),
     "hunyuan_moe": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),

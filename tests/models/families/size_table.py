@@ -356,6 +356,10 @@ SIZES: Mapping[str, Size] = {
     "embeddinggemma": decoder(
         768, 1152, 3, 1, 256, 262144, query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
+    # Snowflake/snowflake-arctic-embed-m-v2.0
+    "gte": decoder(
+        768, 3072, 12, 12, 64, 250048, rope_base=16e4, token_types=1, max_context=8192
+    ),
     # answerdotai/ModernBERT-base
     "modernbert": decoder(
         768, 1152, 12, 12, 64, 50368, rope_base=16e4, local_rope_base=1e4, windows=(None, 65),

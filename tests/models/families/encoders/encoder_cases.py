@@ -115,6 +115,16 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
     "bert-rank": EncoderCase(
         architecture="bert", config="BertConfig", arguments={**_BERT, "num_labels": 1}, ranks=True
     ),
+    "gte": EncoderCase(architecture="gte", config="GteConfig", arguments=_BERT),
+    "gte-cls": EncoderCase(  # as arctic-embed-m-v2.0
+        architecture="gte",
+        config="GteConfig",
+        arguments={
+            **_BERT, "num_attention_heads": 3, "layer_norm_eps": 1e-6, "type_vocab_size": 0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e3},
+        },
+        modules=_pooling("cls"),
+    ),
     "modernbert": EncoderCase(
         architecture="modern-bert", config="ModernBertConfig", arguments=_MODERN,
         modules=_pooling("cls"),

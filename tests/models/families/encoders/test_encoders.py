@@ -105,8 +105,10 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     close(actual, recording.vectors, TOLERANCE)
 
 
-# GGUF files have no head of BERT's own kind.
-@pytest.mark.parametrize("name", [name for name in ENCODER_CASES if name != "bert-rank"])
+# GGUF files have no head of BERT's own kind, and llama.cpp has no GTE.
+@pytest.mark.parametrize(
+    "name", [name for name in ENCODER_CASES if name not in ("bert-rank", "gte", "gte-cls")]
+)
 def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     """The same vectors; XLM-RoBERTa is stored as BERT."""
     case, recording = ENCODER_CASES[name], recorded_encoder(name)
@@ -139,6 +141,7 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**SHAPE, "pooling": "rank", "rope_base": 1e4, "tied": True, "yes": 9, "no": 4},
     ),
     "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
+    "gte": ("gte", {**BERT, "rope_base": 1e3}),
     "modernbert": (
         "modern-bert",
         {**SHAPE, "rope_base": 1e4, "local_rope_base": 1e3, "windows": (None, 4)},
@@ -219,6 +222,12 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("bert-cls", {"1_Pooling/config.json": "max"}, "pooling: got 'max', supported: mean, "),
         ("modernbert", {"hidden_activation": "relu"}, "hidden_activation = 'relu', supported is "),
         ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling: got 'max', supported: "),
+        ("gte", {"logn_attention_scale": True}, "logn_attention_scale = True, supported is False"),
+        (
+            "gte",
+            {"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 8.0}},
+            "type 'ntk' is not supported",
+        ),
         ("nomic-bert", {"moe_every_n_layers": 2}, "unknown key moe_every_n_layers"),
         ("nomic-bert", {"head_dim": 16}, "head_dim = 16, supported is 12"),
         ("nomic-bert", {"qkv_proj_bias": True}, "qkv_proj_bias = True, supported is False"),
