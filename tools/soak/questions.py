@@ -69,21 +69,7 @@ def questions(
     prompts = Prompts(f"{seed}-{model}-{adapter}")
     for _ in range(rounds):
         short = prompts.text(chance.randint(3, 60))
-        bodies: dict[str, dict[str, Any]] = {
-            "greedy": {"prompt": short, "temperature": 0, "max_tokens": chance.randint(4, 24)},
-            "sampled": {
-                "prompt": short, "temperature": 0.9, "top_p": 0.95, "seed": chance.randint(0, 999),
-                "max_tokens": chance.randint(4, 24), "stream": True,
-            },
-            "log-probabilities": {
-                "prompt": short, "temperature": 0, "max_tokens": 4, "logprobs": 3,
-            },
-            "long": book_body(chance, seed),
-            "grammar": {
-                "prompt": short, "temperature": 0, "max_tokens": 12, "stream": True,
-                "grammar": 'root ::= ("red" | "green" | "blue") " " [0-9]{1,4}',
-            },
-        }  # fmt: skip
+        bodies = _completions(chance, short, seed)
         for kind, body in bodies.items():
             yield Question(kind=kind, model=model, adapter=adapter, body=body)
         yield Question(
@@ -103,6 +89,37 @@ def questions(
                 yield Question(
                     kind=kind, model=model, adapter=adapter, path=CHAT, body={**turn, **more}
                 )
+
+
+def _completions(chance: random.Random, short: str, seed: str) -> dict[str, dict[str, Any]]:
+    """The bodies for POST /v1/completions, by kind; `short` is the prompt of most."""
+    return {
+        "greedy": {"prompt": short, "temperature": 0, "max_tokens": chance.randint(4, 24)},
+        "sampled": {
+            "prompt": short, "temperature": 0.9, "top_p": 0.95, "seed": chance.randint(0, 999),
+            "max_tokens": chance.randint(4, 24), "stream": True,
+        },
+        "log-probabilities": {
+            "prompt": short, "temperature": 0, "max_tokens": 4, "logprobs": 3,
+        },
+        "penalties": {
+            "prompt": short, "temperature": 0.7, "seed": chance.randint(0, 999),
+            "presence_penalty": 0.6, "frequency_penalty": 0.4, "max_tokens": 16,
+        },
+        "bias": {
+            "prompt": short, "temperature": 0, "max_tokens": 12,
+            "logit_bias": {str(chance.randint(10, 200)): chance.randint(1, 9)},
+        },
+        # An answer that goes on so repeats its prompt.
+        "repeats": {
+            "prompt": f"{short}\n{short}\n{short}\n", "temperature": 0, "max_tokens": 48,
+        },
+        "long": book_body(chance, seed),
+        "grammar": {
+            "prompt": short, "temperature": 0, "max_tokens": 12, "stream": True,
+            "grammar": 'root ::= ("red" | "green" | "blue") " " [0-9]{1,4}',
+        },
+    }  # fmt: skip
 
 
 def book_body(chance: random.Random, seed: str, fresh: str = "") -> dict[str, Any]:

@@ -5,8 +5,8 @@
     python -m tools.soak.same_answers http://127.0.0.1:8080 http://127.0.0.1:8081 --questions 1000
 
 The questions are those of the soak: greedy and sampled, long prompts with a common start, grammars,
-schemas, log-probabilities, embeddings, streams. Each server gets them from several clients at once.
-Exit code 1 if an answer differs or is an error.
+schemas, penalties, biases, log-probabilities, embeddings, streams. Each server gets them from
+several clients at once. Exit code 1 if an answer differs or is an error.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("urls", nargs=2, metavar="URL")
     parser.add_argument("--model", default="default", help="the name that requests have")
+    parser.add_argument("--adapter", help="one that both servers have loaded")
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=3, help="requests at a time")
     parser.add_argument("--completions-only", action="store_true", help="for a base model")
@@ -66,7 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     every = questions(
         arguments.model,
-        None,
+        arguments.adapter,
         chat=not arguments.completions_only,
         rounds=arguments.questions,
         seed=arguments.seed,
