@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from hearthd.models.config import MAX_SIZE, ConfigError, require
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class TypedKeys:
@@ -54,6 +54,15 @@ class TypedKeys:
     def text(self, key: str, *, default: str) -> str:
         """A string."""
         value: str = self._value(key, str, {"default": default})
+        return value
+
+    def choice(self, key: str, supported: Collection[str], *, default: str) -> str:
+        """One of some strings."""
+        value = self.text(key, default=default)
+        if value not in supported:
+            raise ConfigError(
+                f"{self._prefix}{key}: got {value!r:.80}, supported: {', '.join(supported)}"
+            )
         return value
 
     def texts(self, key: str, *, default: Sequence[str]) -> list[str]:

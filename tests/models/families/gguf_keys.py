@@ -41,7 +41,7 @@ def _modern_bert(config: Any) -> dict[str, Any]:
         "attention.sliding_window": 2 * (min(window for window in config.windows if window) - 1),
         "attention.sliding_window_pattern": config.windows.index(None, 1),
         "classifier.pooling_type": int(gguf.PoolingType[config.head_pooling.upper()]),
-        "hidden_activation": "gelu",
+        "hidden_activation": config.activation,
         "rope.freq_base": config.rope_base,
         "rope.freq_base_swa": config.local_rope_base,
         "rope.scaling.type": "none",

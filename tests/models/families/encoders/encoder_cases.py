@@ -138,6 +138,10 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         },
         ranks=True,
     ),
+    "modernbert-silu": EncoderCase(  # as granite-embedding-97m-multilingual-r2
+        architecture="modern-bert", config="ModernBertConfig",
+        arguments={**_MODERN, "hidden_activation": "silu"},
+    ),
     "nomic-bert": EncoderCase(architecture="nomic-bert", config="NomicBertConfig", arguments=_BERT),
     "nomic-bert-cls": EncoderCase(
         architecture="nomic-bert",
