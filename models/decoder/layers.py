@@ -15,7 +15,7 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
     from hearthd.models.decoder.kv_cache import LayerCache, StateRows
@@ -170,6 +170,10 @@ class MLP(nn.Module):
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+# Of gates: ModernBERT's, and Granite Embedding 97M's.
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"gelu": f.gelu, "silu": f.silu}
 
 
 class FusedMLP(nn.Module):

@@ -19,7 +19,7 @@ from hearthd.models.decoder.config.decoder_config import (
     windows_by_type,
 )
 from hearthd.models.decoder.config.rope_scaling import Rope
-from hearthd.models.decoder.layers import DecoderModel, FusedAttention, FusedMLP
+from hearthd.models.decoder.layers import ACTIVATIONS, DecoderModel, FusedAttention, FusedMLP
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _ROPE_BASE = 160_000.0
 _PERIOD = 3  # the first layer of each three sees the whole text
-_ACTIVATIONS = {"gelu": f.gelu, "silu": f.silu}  # ModernBERT's, and Granite Embedding 97M's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ class ModernBertBlock(nn.Module):
         self.input_layernorm = None if first else nn.LayerNorm(*norm, bias=False)
         self.self_attn = FusedAttention(config)
         self.post_attention_layernorm = nn.LayerNorm(*norm, bias=False)
-        self.mlp = FusedMLP(config, _ACTIVATIONS[config.activation])
+        self.mlp = FusedMLP(config, ACTIVATIONS[config.activation])
 
     def __call__(self, h: Tensor, rope: RopeTable | None, text: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -150,7 +149,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
         windows=both_sides(windows_by_type(data, _have_windows(fields["layers"], period))),
         norm_eps=data.number("norm_eps", default=1e-5),
         head_pooling=data.choice("classifier_pooling", ("cls", "mean"), default="cls"),
-        activation=data.choice("hidden_activation", _ACTIVATIONS, default="gelu"),
+        activation=data.choice("hidden_activation", ACTIVATIONS, default="gelu"),
     )
 
 
@@ -166,7 +165,7 @@ def from_gguf(data: GgufMetadata) -> Config:
         local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
         windows=both_sides(tuple(windows)),
         head_pooling=data.pooling("classifier.pooling_type"),
-        activation=data.choice("hidden_activation", _ACTIVATIONS, default="gelu"),
+        activation=data.choice("hidden_activation", ACTIVATIONS, default="gelu"),
     )
 
 
