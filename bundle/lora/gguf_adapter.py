@@ -75,6 +75,9 @@ def read_gguf_adapter(
         a, b = (contents.values(data, matrix.gguf + factor) for factor in _FACTORS)
         if matrix.interleaved:
             b = half_after_half(b, matrix.interleaved)
+        if (rank := len(a)) < contents.rank:
+            a, b = _with_zeros(a, b, contents.rank)
+            b *= np.float32(contents.scale(rank) / settings.scale)
         terms[matrix.module] = LowRank(a=a, b=b, scale=settings.scale)
     digest = files_digest([hashlib.sha256(data).digest()])
     return LoraAdapter(settings=settings, terms=terms, digest=digest)
@@ -84,8 +87,8 @@ class _Contents:
     """The contents of a header, checked against a model.
 
     adapted  the matrices that have factors
-    rank     of all factors
-    alpha    rank * the scale of the terms
+    rank     the largest one of a matrix
+    alpha    rank * the scale of the terms of that rank
     """
 
     def __init__(
@@ -99,16 +102,22 @@ class _Contents:
         self._path, self._tensors = path, header.tensors
         _require_kind(path, header.metadata, architecture)
         self.adapted = self._adapted({matrix.gguf: matrix for matrix in matrices})
-        self.rank = self._rank()
+        ranks = [self._rank(matrix) for matrix in self.adapted]
+        self.rank = max(ranks)
         require_rank(self.rank, matrices, f"{path}: rank")
-        for matrix in self.adapted:
-            shapes = (self.rank, matrix.columns), (matrix.rows, self.rank)
+        for matrix, rank in zip(self.adapted, ranks, strict=True):
+            shapes = (rank, matrix.columns), (matrix.rows, rank)
             for factor, shape in zip(_FACTORS, shapes, strict=True):
                 self._require_shape(matrix.gguf + factor, shape)
         alpha = header.metadata.get(_ALPHA, 0.0)
         if not isinstance(alpha, float | int) or not math.isfinite(alpha):
             raise BadAdapter(f"{path}: {_ALPHA}: got {alpha!r:.80}, expected a number")
+        self._has_alpha = bool(alpha)
         self.alpha = float(alpha or self.rank)  # llama.cpp: without one, the scale is 1
+
+    def scale(self, rank: int) -> float:
+        """The factor of B A of a rank."""
+        return self.alpha / rank if self._has_alpha else 1.0
 
     def require_size(self, file: BinaryIO) -> None:
         """Raise BadAdapter unless a file ends where its tensors do, or BadGguf if they overlap."""
@@ -151,20 +160,15 @@ class _Contents:
             raise BadAdapter(f"{self._path} has no tensors")
         return [known[name] for name in names]
 
-    def _rank(self) -> int:
-        """The rank of all factors; raises BadAdapter if they differ."""
-        ranks = set()
-        for matrix in self.adapted:
-            for name in (matrix.gguf + factor for factor in _FACTORS):
-                if name not in self._tensors:
-                    raise BadAdapter(f"{self._path}: tensor {name} is missing")
-            ranks.add(self._tensors[matrix.gguf + _B].shape[-1:])
-        if len(ranks) > 1 or ranks & {(), (0,)}:
-            found = ", ".join(sorted(str(*rank) for rank in ranks))
-            raise BadAdapter(
-                f"{self._path}: rank: got {found}, expected one from 1 on for all matrices"
-            )
-        return ranks.pop()[0]
+    def _rank(self, matrix: ModelMatrix) -> int:
+        """The rank of a matrix; raises BadAdapter."""
+        for name in (matrix.gguf + factor for factor in _FACTORS):
+            if name not in self._tensors:
+                raise BadAdapter(f"{self._path}: tensor {name} is missing")
+        *_, rank = (0, *self._tensors[matrix.gguf + _B].shape)
+        if rank == 0:
+            raise BadAdapter(f"{self._path}: rank: got 0, expected at least 1")
+        return rank
 
     def _require_shape(self, name: str, shape: tuple[int, int]) -> None:
         tensor = self._tensors[name]
@@ -177,6 +181,12 @@ class _Contents:
                 f"{self._path}: tensor {name} has the type number {tensor.type}, expected one of "
                 f"{', '.join(name for name, *_ in _TYPES.values())}, in complete blocks"
             )
+
+
+def _with_zeros(a: Matrix, b: Matrix, rank: int) -> tuple[Matrix, Matrix]:
+    """The factors with zeros up to a rank, which change no value of B A."""
+    missing = rank - len(a)
+    return np.pad(a, ((0, missing), (0, 0))), np.pad(b, ((0, 0), (0, missing)))
 
 
 def _require_kind(path: Path, metadata: Mapping[str, object], architecture: str) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from hearthd.baker.adapters.adapter import read_adapter
-from hearthd.baker.weights.source import BadFile
 from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.models.catalog import ARCHITECTURES
@@ -143,7 +142,7 @@ ROWS, COLUMNS, RANK = folders.ROWS, folders.COLUMNS, folders.RANK
         ({B: zeros(9, RANK)}, f"tensor {B} has shape (9, {RANK}), expected ({ROWS}, {RANK})"),
         ({B: zeros(2, ROWS, RANK)}, f"tensor {B} has shape (2, {ROWS}, {RANK}), expected ({ROWS}"),
         ({A: zeros(6, COLUMNS), B: zeros(ROWS, 6)}, "rank: got 6, expected at most 4, the --rank"),
-        ({A: zeros(0, COLUMNS), B: zeros(ROWS, 0)}, "rank: got 0, expected one from 1 on for all"),
+        ({A: zeros(0, COLUMNS), B: zeros(ROWS, 0)}, "rank: got 0, expected at least 1"),
         (
             {A: zeros(99, COLUMNS), B: zeros(ROWS, 99)},
             "rank: got 99, expected at most 20, the larg",
@@ -166,18 +165,34 @@ def test_tensors_that_do_not_fit_are_named(
         read_factors(path, folders.PLACES)
 
 
-def test_ranks_by_matrix_are_an_error(tmp_path: Path) -> None:
+def test_matrices_with_ranks_of_their_own_have_the_terms_of_peft() -> None:
+    """PEFT scales each by alpha over its own rank, as llama.cpp does."""
     case = CASES["llama"]
-    path = tmp_path / "file.gguf"
-    writer = folders.gguf_writer(path)
-    for name, rank in (("attn_q", 2), ("attn_output", 3)):
-        width = case.config.heads * case.config.head_dim
-        rows, columns = (width, 36) if name == "attn_q" else (36, width)
-        writer.add_tensor(f"blk.0.{name}.weight.lora_a", zeros(rank, columns))
-        writer.add_tensor(f"blk.0.{name}.weight.lora_b", zeros(rows, rank))
+    terms = read_adapter(FOLDER / "llama-ranks.gguf", ARCHITECTURES["llama"], case.config)
+    with np.load(FOLDER / "llama-ranks.npz") as expected:
+        assert {*terms} == {*expected}
+        for parameter, term in terms.items():
+            actual = term.scale * (term.b @ term.a)
+            np.testing.assert_allclose(actual, expected[parameter], rtol=1e-5, atol=1e-6)
+    assert len({(len(term.a), term.scale) for term in terms.values()}) == 1
+
+
+def test_without_alpha_each_rank_has_the_scale_1(tmp_path: Path) -> None:
+    """As llama.cpp: alpha of 0, or a file without it."""
+    case, rng = CASES["llama"], np.random.default_rng(0)
+    path, width = tmp_path / "file.gguf", case.config.heads * case.config.head_dim
+    writer, expected = folders.gguf_writer(path), {}
+    for name, rank in (("ffn_up", 2), ("attn_output", 3)):
+        columns = case.config.hidden if name == "ffn_up" else width
+        rows = case.config.ffn if name == "ffn_up" else case.config.hidden
+        a, b = (rng.normal(size=shape).astype("f4") for shape in ((rank, columns), (rows, rank)))
+        writer.add_tensor(f"blk.0.{name}.weight.lora_a", a)
+        writer.add_tensor(f"blk.0.{name}.weight.lora_b", b)
+        expected[rows] = b @ a
     folders.close(writer)
-    with pytest.raises(BadFile, match="rank: got 2, 3, expected one from 1 on for all matrices"):
-        read_adapter(path, ARCHITECTURES["llama"], case.config)
+    for term in read_adapter(path, ARCHITECTURES["llama"], case.config).values():
+        actual = term.scale * (term.b @ term.a)
+        np.testing.assert_allclose(actual, expected[len(term.b)], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
