@@ -34,6 +34,11 @@ def _template(family: str) -> ChatTemplate:
 
 
 def written(family: str, case: str) -> str | None:
+    """What Hearth writes for a family; None if the template rejects the messages."""
+    return prompt_of(_template(family), case)
+
+
+def prompt_of(template: ChatTemplate, case: str) -> str | None:
     """What Hearth writes; None if the template rejects the messages."""
     messages, options = CASES[case]
     options = dict(options)
@@ -41,8 +46,8 @@ def written(family: str, case: str) -> str | None:
     add_generation_prompt = options.pop("add_generation_prompt", False)
     try:
         if options.pop("continue_final_message", False):
-            return _template(family).prompt(messages, variables=DATE, continue_final=True).text
-        return _template(family).render(
+            return template.prompt(messages, variables=DATE, continue_final=True).text
+        return template.render(
             messages,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
