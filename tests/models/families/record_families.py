@@ -1,9 +1,9 @@
 """Record what transformers computes.
 
     python -m tests.models.families.record_families
-    python -m tests.models.families.record_families olmo2-olmo2 olmo2-linear
+    python -m tests.models.families.record_families olmo2-olmo2 olmo2-linear nomic-bert
 
-Records every case, encoders too; or the named cases of decoders, beside those that are recorded.
+Records every case, encoders too; or the named cases, beside those that are recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families import oracle
 from tests.models.families.cases import CASES, TOKENS, Case
 from tests.models.families.encoders import encoder_oracle
-from tests.models.families.encoders.encoder_cases import ENCODER_CASES, write_recordings
+from tests.models.families.encoders.encoder_cases import (
+    ENCODER_CASES,
+    recorded_encoder,
+    write_recordings,
+)
 from tests.models.families.family_recording import (
     EXACT,
     ROWS,
@@ -50,28 +54,24 @@ def main() -> None:
     """Record the cases that are named, or every case."""
     parser = argparse.ArgumentParser(prog="python -m tests.models.families.record_families")
     parser.add_argument("names", nargs="*", metavar="CASE", help="by default all, encoders too")
-    names = parser.parse_args().names
-    kept = {name: recorded(name) for name in recorded_names()} if names else {}
+    names = parser.parse_args().names or [*CASES, *ENCODER_CASES]
     with tempfile.TemporaryDirectory() as folder:
-        recordings = {}
-        for name in names or CASES:
+        decoders, encoders = {}, {}
+        for name in names:
             path = Path(folder, name)
             path.mkdir()
-            recordings[name] = record(name, CASES[name], path)
-        every = kept | recordings
+            if name in ENCODER_CASES:
+                encoders[name] = encoder_oracle.record(ENCODER_CASES[name], path)
+            else:
+                decoders[name] = record(name, CASES[name], path)
+    if decoders:
+        kept = {name: recorded(name) for name in recorded_names() if name not in decoders}
+        every = kept | decoders
         write({name: every[name] for name in CASES})
-        if not names:
-            record_encoders(Path(folder))
-
-
-def record_encoders(folder: Path) -> None:
-    """Record every case of an encoder."""
-    encoders = {}
-    for name, encoder in ENCODER_CASES.items():
-        path = folder / name
-        path.mkdir()
-        encoders[name] = encoder_oracle.record(encoder, path)
-    write_recordings(encoders)
+    if encoders:
+        write_recordings(
+            {name: encoders.get(name) or recorded_encoder(name) for name in ENCODER_CASES}
+        )
 
 
 if __name__ == "__main__":
