@@ -47,12 +47,12 @@ def _log_expected_speed(bundle: Path, weights: Footprint, memory: int) -> None:
     if not missed:
         log.info("experts: %s; a token reads nothing from the file", text)
         return
-    speed = disk_speed(bundle / PARAMETERS)
+    speed, expected = disk_speed(bundle / PARAMETERS), ""
+    if speed is not None:
+        expected = (
+            f", at {megabytes(int(speed))} MB/s: expect about {speed / missed:.2g} tokens/s, and "
+            "more where a text repeats experts"
+        )
     log.info(
-        "experts: %s; a token reads up to %s MB from the file%s",
-        text,
-        megabytes(missed),
-        ""
-        if speed is None
-        else f", at {megabytes(int(speed))} MB/s: expect at most {speed / missed:.2g} tokens/s",
+        "experts: %s; a token reads up to %s MB from the file%s", text, megabytes(missed), expected
     )

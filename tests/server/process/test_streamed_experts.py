@@ -18,7 +18,11 @@ WEIGHTS = replace(EXAMPLE.footprint, read=10**9, experts=10**9, token_experts=10
 @pytest.mark.parametrize(
     ("speed", "spare", "text"),
     [
-        (2e8, 5 * 10**8, "reads up to 50.0 MB from the file, at 200.0 MB/s: expect at most 4 tok"),
+        (
+            2e8,
+            5 * 10**8,
+            "up to 50.0 MB from the file, at 200.0 MB/s: expect about 4 tokens/s, and",
+        ),
         (None, 5 * 10**8, "reads up to 50.0 MB from the file"),
         (2e8, 10**9, "a token reads nothing from the file"),
     ],
