@@ -27,16 +27,18 @@ from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.bundle.source_digest import source_digest
-from hearthd.chat_requirement import require_chat_bundle, require_chat_weights
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
 from hearthd.flags import UsageError
+from hearthd.model_requirement import require_bundle, require_weights
 from hearthd.runtime.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.interrupts import at_interrupt, end_process
 from hearthd.runtime.operating_system import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from hearthd.model_requirement import Purpose
 
 MODEL_HELP = (
     "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, "
@@ -65,7 +67,7 @@ def find_or_bake(
     home: Path | None,
     bake: Mapping[str, Any],
     *,
-    chats: bool = False,
+    purpose: Purpose = "serve",
     name: str | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Path:
@@ -74,11 +76,11 @@ def find_or_bake(
     What is baked was not compared with NumPy: see LaterVerification.
 
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
-    bundle does not take. `chats` demands a chat template: without one, a bake ends before it has
-    read the weights. `name` is of a bundle that is baked; None: the name of the weights.
+    bundle does not take. A bake of a model that is not for the `purpose` ends before it has read
+    the weights. `name` is of a bundle that is baked; None: the name of the weights.
     `meanwhile` is called while a bake runs, which takes seconds.
 
-    Raises NotABundle if there is no such model, it has no chat template, or the baker is missing;
+    Raises NotABundle if there is no such model, it is not for the purpose, or the baker is missing;
     a usage error for the options; SystemExit if the bake fails.
     """
     found = find(model, home, bake)
@@ -86,14 +88,12 @@ def find_or_bake(
         weights = found
 
         def check() -> None:
-            if chats:
-                require_chat_weights(weights.path, model)
+            require_weights(weights.path, model, purpose)
 
         named = weights if name is None else weights._replace(name=name)
         with needs_baker():
             return _find_or_bake(named, _home(home), bake, check, meanwhile)
-    if chats:
-        require_chat_bundle(found, model)
+    require_bundle(found, model, purpose)
     return found
 
 

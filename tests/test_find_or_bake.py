@@ -32,6 +32,8 @@ from tests.server import fakes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from hearthd.model_requirement import Purpose
+
 
 class Bakes:
     """In place of subprocess.Popen: `hearth bake`, which writes a bundle with another context."""
@@ -353,14 +355,14 @@ def test_a_base_model_is_told_apart_before_its_weights_are_read(home: Path, bake
     folder = small_gemma(home.parent / "tiny gemma")
     message = "a base model, .*: use `hearth generate 'tiny gemma' PROMPT`"
     with pytest.raises(NotABundle, match=message):
-        find_or_bake("tiny gemma", None, {}, chats=True)
+        find_or_bake("tiny gemma", None, {}, purpose="chat")
     assert not list(bundle_home.bundles_in(home))
     assert isinstance(find("tiny gemma", None, {}), Weights)
     bundle = bundle_of("tiny gemma")
     with pytest.raises(NotABundle, match=message):
-        find_or_bake("tiny gemma", None, {}, chats=True)
+        find_or_bake("tiny gemma", None, {}, purpose="chat")
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    assert find_or_bake("tiny gemma", None, {}, chats=True) == bundle
+    assert find_or_bake("tiny gemma", None, {}, purpose="chat") == bundle
     assert bakes.waited == 2
 
 
@@ -379,22 +381,28 @@ def test_a_base_model_that_another_process_bakes_meanwhile_is_told_apart(
 
     monkeypatch.setattr(find_or_bake_module, "_bake_lock", wait_for_another)
     with pytest.raises(NotABundle, match="a base model"):
-        find_or_bake(str(folder), None, {}, chats=True)
+        find_or_bake(str(folder), None, {}, purpose="chat")
     assert len(bakes.arguments) == 1
 
 
-def test_a_chat_refuses_other_models_before_a_bake(home: Path, bakes: Bakes) -> None:
+@pytest.mark.parametrize(
+    ("purpose", "needs"), [("chat", "a chat"), ("continue", "the generation of text")]
+)
+def test_a_model_that_generates_no_text_is_refused_before_a_bake(
+    home: Path, bakes: Bakes, purpose: Purpose, needs: str
+) -> None:
     write_model(home.parent / "tiny bert")
     small_whisper(home.parent / "tiny whisper")
     (home / "encoder").mkdir(parents=True)
     write_manifest(home / "encoder", ENCODER)
     for model, shown in (("tiny bert", "'tiny bert'"), ("tiny whisper", ".*"), ("encoder",) * 2):
-        with pytest.raises(NotABundle, match=f"not a language .*: use `hearth serve {shown}`"):
-            find_or_bake(model, None, {}, chats=True)
+        message = f"not a language model, which {needs} needs: use `hearth serve {shown}`"
+        with pytest.raises(NotABundle, match=message):
+            find_or_bake(model, None, {}, purpose=purpose)
     assert bakes.waited == 0
 
 
 def test_a_file_that_is_not_a_model_is_refused_before_a_chat(file: Path, bakes: Bakes) -> None:
     with pytest.raises(NotABundle, match=r"my model\.gguf"):
-        find_or_bake(str(file), None, {}, chats=True)
+        find_or_bake(str(file), None, {}, purpose="chat")
     assert bakes.waited == 0

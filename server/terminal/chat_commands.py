@@ -114,7 +114,7 @@ def _count(chat: Chat) -> str:
 def _model(chat: Chat, text: str) -> str:
     if text:
         try:
-            bundle = find_or_bake(text, chat.home, {}, chats=True)
+            bundle = find_or_bake(text, chat.home, {}, purpose="chat")
         except SystemExit:  # the bake said why
             return f"{text} was not baked"
         chat.use(bundle)

@@ -128,7 +128,9 @@ def _generate(
     prompt = _read_prompt(prompt)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    bundle = find_or_bake(model, home, context_.obj, meanwhile=_import_for_answers)
+    bundle = find_or_bake(
+        model, home, context_.obj, purpose="continue", meanwhile=_import_for_answers
+    )
     from hearthd.server.terminal.session import Session, usage_line
 
     with Session(_open(bundle, threads, context, overflow)) as session:
@@ -181,7 +183,7 @@ def _chat(
     message = None if prompt is None else _read_prompt(prompt)
     _require_utf8(message or "", "prompt")
     _require_utf8(system or "", "system")
-    bundle = find_or_bake(model, home, context_.obj, chats=True, meanwhile=_import_for_answers)
+    bundle = find_or_bake(model, home, context_.obj, purpose="chat", meanwhile=_import_for_answers)
     from hearthd.server.terminal.chat import Chat
 
     opener = partial(_open, threads=threads, context=context, overflow=overflow)

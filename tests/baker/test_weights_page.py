@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.bundle import NotABundle, bundle_home
-from hearthd.chat_requirement import require_chat_weights
+from hearthd.model_requirement import require_weights
 from tests.baker.pipeline.test_tokenizer_first import UntilCompiled
 from tests.baker.small_gemma import SMALL, small_gemma
 from tests.baker.small_whisper import small_whisper
@@ -125,7 +125,7 @@ def test_a_model_of_speech_is_served_and_not_run(folder: Path) -> None:
     assert (page["family"], page["next"]) == ("whisper", f"hearth serve {whisper}")
     assert "chat" not in page
     with pytest.raises(NotABundle, match="not a language model, which a chat needs: use `hearth s"):
-        require_chat_weights(whisper, "whisper")
+        require_weights(whisper, "whisper", "chat")
 
 
 def without_key(file: Path, key: str) -> None:

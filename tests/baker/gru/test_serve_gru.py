@@ -144,5 +144,5 @@ def test_text_commands_need_a_language_model(bundle: Path) -> None:
     line, environment = command("generate", bundle, "Once upon a time")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
-    assert "got a bundle of array functions, expected a language model" in done.stderr
+    assert "not a language model, which the generation of text needs" in done.stderr
     assert "Traceback" not in done.stderr

@@ -123,7 +123,7 @@ def test_ps_trusts_the_certificates_of_a_file(tmp_path: Path) -> None:
             output(bundle_commands.ps, *url)
 
 
-Call = tuple[str, Path | None, dict[str, str], bool]
+Call = tuple[str, Path | None, dict[str, str], str]
 
 
 @pytest.fixture
@@ -132,9 +132,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     calls: list[Call] = []
 
     def find_or_bake(
-        model: str, home: Path | None, bake: dict[str, str], *, chats: bool = False, **_: object
+        model: str, home: Path | None, bake: dict[str, str], *, purpose: str = "serve", **_: object
     ) -> NoReturn:
-        calls.append((model, home, bake, chats))
+        calls.append((model, home, bake, purpose))
         raise typer.Exit
 
     for module in (commands, cli):
@@ -146,13 +146,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 def test_run_generate_and_chat_find_or_bake_a_model(home: Path, calls: list[Call]) -> None:
     flags = ["--precision", "f32", "--temperature", "0", "--slots=2", "--target", "aarch64"]
     bake = {"precision": "f32", "slots": "2", "target": "aarch64"}
-    for app, chats in ((commands.run, True), (commands.chat, True), (commands.generate, False)):
-        prompt = [] if chats else ["Hello"]
+    for app, purpose in (
+        (commands.run, "chat"),
+        (commands.chat, "chat"),
+        (commands.generate, "continue"),
+    ):
+        prompt = [] if purpose == "chat" else ["Hello"]
         output(app, "model.gguf", *prompt, *flags)
         output(app, *flags[:2], "model.gguf", *prompt, "--home", "elsewhere")
         assert calls[-2:] == [
-            ("model.gguf", home, bake, chats),
-            ("model.gguf", Path("elsewhere"), {"precision": "f32"}, chats),
+            ("model.gguf", home, bake, purpose),
+            ("model.gguf", Path("elsewhere"), {"precision": "f32"}, purpose),
         ]
 
 
@@ -175,11 +179,11 @@ def test_a_terminal_opens_a_bundle_with_the_context_of_its_flag(
 
 def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
     output(cli.app, "model.gguf", "--port=0", "--slots", "2", "--no-slots", "--max-memory", "1G")
-    assert calls == [("model.gguf", home, {"slots": "2"}, False)]
+    assert calls == [("model.gguf", home, {"slots": "2"}, "serve")]
     output(cli.app, str(home), "model.gguf", "--port=0")
-    assert calls[-1] == ("model.gguf", home, {}, False)
+    assert calls[-1] == ("model.gguf", home, {}, "serve")
     output(cli.app, str(home), "--port=0", "--rank", "64")  # refused, as for a bundle
-    assert calls[-1] == (str(home), home, {"rank": "64"}, False)
+    assert calls[-1] == (str(home), home, {"rank": "64"}, "serve")
     assert len(calls) == 3
     refused = CliRunner().invoke(cli.app, ["--port=0", "--rank", "64"])
     assert refused.exit_code == 2

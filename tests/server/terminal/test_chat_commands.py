@@ -154,8 +154,8 @@ def test_files_are_named(chat: Chat, tmp_path: Path) -> None:
 def baked_in(home: Path) -> Callable[..., Path]:
     """In place of find_or_bake: bundles of a folder, and files that cannot be baked."""
 
-    def find(model: str, folder: Path | None, bake: dict[str, str], *, chats: bool) -> Path:
-        assert (folder, bake, chats) == (home, {}, True)
+    def find(model: str, folder: Path | None, bake: dict[str, str], *, purpose: str) -> Path:
+        assert (folder, bake, purpose) == (home, {}, "chat")
         if model.endswith(".gguf"):
             raise SystemExit(1)
         return bundle_home.named_bundle(model, home)
