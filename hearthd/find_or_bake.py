@@ -67,7 +67,7 @@ def find_or_bake(
     home: Path | None,
     bake: Mapping[str, Any],
     *,
-    purpose: Purpose = "serve",
+    purpose: Purpose = "any",
     name: str | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Path:

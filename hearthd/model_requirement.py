@@ -10,8 +10,8 @@ from hearthd.bundle import CHAT_TEMPLATE, LanguageManifest, NotABundle, read_man
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What a command does with a model: it serves any, continues text, or chats.
-Purpose: TypeAlias = Literal["serve", "continue", "chat"]
+# What a command needs: any model, one that generates text, or one that chats.
+Purpose: TypeAlias = Literal["any", "text", "chat"]
 
 
 def require_bundle(folder: Path, model: str, purpose: Purpose) -> None:
@@ -19,7 +19,7 @@ def require_bundle(folder: Path, model: str, purpose: Purpose) -> None:
 
     `model` is the argument of the command, for the message.
     """
-    if purpose == "serve":
+    if purpose == "any":
         return
     manifest = read_manifest(folder)
     if not isinstance(manifest, LanguageManifest):
@@ -30,7 +30,7 @@ def require_bundle(folder: Path, model: str, purpose: Purpose) -> None:
 
 def require_weights(path: Path, model: str, purpose: Purpose) -> None:
     """As `require_bundle`, of weights; reads no tensor."""
-    if purpose == "serve":
+    if purpose == "any":
         return
     from hearthd.baker.pipeline.weights_config import opened
     from hearthd.baker.tokenizer.tokenizer_files import chat_template
@@ -39,7 +39,7 @@ def require_weights(path: Path, model: str, purpose: Purpose) -> None:
     source, family = opened(path)
     if not family.is_language_model:
         raise _no_text(model, purpose)
-    if purpose == "continue":
+    if purpose == "text":
         return
     try:
         template = chat_template(source)
@@ -51,7 +51,7 @@ def require_weights(path: Path, model: str, purpose: Purpose) -> None:
 
 def _no_text(model: str, purpose: Purpose) -> NotABundle:
     needs, instead = {
-        "continue": ("the generation of text", "a language model"),
+        "text": ("the generation of text", "a language model"),
         "chat": ("a chat", "an instruct model"),
     }[purpose]
     return NotABundle(

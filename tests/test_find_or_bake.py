@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import threading
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,50 +22,13 @@ from tests.baker.small_gemma import small_gemma
 from tests.baker.small_whisper import small_whisper
 from tests.baker.weights.test_ollama_store import store_model
 from tests.bundle.example_manifests import ENCODER
-from tests.fake_runtime import FakeRuntime
-from tests.patience import PATIENCE
-from tests.server import fakes
+from tests.fake_bakes import Bakes, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from hearthd.model_requirement import Purpose
-
-
-class Bakes:
-    """In place of subprocess.Popen: `hearth bake`, which writes a bundle with another context."""
-
-    pid = returncode = 0
-
-    def __init__(self) -> None:
-        self.arguments: list[list[str]] = []
-        self.status = 0
-        self.until: Callable[[], bool] = lambda: True
-        self.waited = 0
-
-    def __call__(
-        self, command: list[str], *, stdout: int, **_: Any
-    ) -> contextlib.AbstractContextManager[Any]:
-        assert command[:5] == [sys.executable, "-P", "-m", "hearthd", "bake"]
-        assert command[5:7] == ["--verify-later", "--out"]
-        assert stdout == subprocess.DEVNULL
-        self.arguments.append(command[8:])
-        self._out = Path(command[7])
-        return contextlib.nullcontext(self)
-
-    def wait(self) -> int:
-        self.waited += 1
-        end = time.monotonic() + PATIENCE
-        while not self.until() and time.monotonic() < end:
-            time.sleep(0.01)
-        if self.status == 0:
-            self._out.mkdir(exist_ok=True)
-            write_bundle(self._out, context=64 + len(self.arguments))
-        return self.status
-
-
-def write_bundle(folder: Path, context: int) -> None:
-    write_manifest(folder, fakes.manifest_of(FakeRuntime(vocab_size=300, context=context)))
 
 
 @pytest.fixture
@@ -386,7 +346,7 @@ def test_a_base_model_that_another_process_bakes_meanwhile_is_told_apart(
 
 
 @pytest.mark.parametrize(
-    ("purpose", "needs"), [("chat", "a chat"), ("continue", "the generation of text")]
+    ("purpose", "needs"), [("chat", "a chat"), ("text", "the generation of text")]
 )
 def test_a_model_that_generates_no_text_is_refused_before_a_bake(
     home: Path, bakes: Bakes, purpose: Purpose, needs: str

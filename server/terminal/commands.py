@@ -128,9 +128,7 @@ def _generate(
     prompt = _read_prompt(prompt)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    bundle = find_or_bake(
-        model, home, context_.obj, purpose="continue", meanwhile=_import_for_answers
-    )
+    bundle = find_or_bake(model, home, context_.obj, purpose="text", meanwhile=_import_for_answers)
     from hearthd.server.terminal.session import Session, usage_line
 
     with Session(_open(bundle, threads, context, overflow)) as session:

@@ -132,7 +132,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     calls: list[Call] = []
 
     def find_or_bake(
-        model: str, home: Path | None, bake: dict[str, str], *, purpose: str = "serve", **_: object
+        model: str, home: Path | None, bake: dict[str, str], *, purpose: str = "any", **_: object
     ) -> NoReturn:
         calls.append((model, home, bake, purpose))
         raise typer.Exit
@@ -149,7 +149,7 @@ def test_run_generate_and_chat_find_or_bake_a_model(home: Path, calls: list[Call
     for app, purpose in (
         (commands.run, "chat"),
         (commands.chat, "chat"),
-        (commands.generate, "continue"),
+        (commands.generate, "text"),
     ):
         prompt = [] if purpose == "chat" else ["Hello"]
         output(app, "model.gguf", *prompt, *flags)
@@ -179,11 +179,11 @@ def test_a_terminal_opens_a_bundle_with_the_context_of_its_flag(
 
 def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
     output(cli.app, "model.gguf", "--port=0", "--slots", "2", "--no-slots", "--max-memory", "1G")
-    assert calls == [("model.gguf", home, {"slots": "2"}, "serve")]
+    assert calls == [("model.gguf", home, {"slots": "2"}, "any")]
     output(cli.app, str(home), "model.gguf", "--port=0")
-    assert calls[-1] == ("model.gguf", home, {}, "serve")
+    assert calls[-1] == ("model.gguf", home, {}, "any")
     output(cli.app, str(home), "--port=0", "--rank", "64")  # refused, as for a bundle
-    assert calls[-1] == (str(home), home, {"rank": "64"}, "serve")
+    assert calls[-1] == (str(home), home, {"rank": "64"}, "any")
     assert len(calls) == 3
     refused = CliRunner().invoke(cli.app, ["--port=0", "--rank", "64"])
     assert refused.exit_code == 2
