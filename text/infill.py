@@ -4,7 +4,9 @@
     [prefix] text before the gap [suffix] text after it [middle]
 
 Words in brackets are special tokens, which every family of models names differently. The order is
-llama-server's.
+llama-server's. Mistral's models have an order of their own, in mistral-common:
+
+    [suffix] text after the gap [prefix] text before it
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ _MIDDLE = (
     "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>",
     "\u2581<MID>", "<|code_middle|>", "<|middle|>",
 )  # fmt: skip
+_MISTRAL = ("[SUFFIX]", "[PREFIX]")
 _REPO = ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<repo_name>", "<reponame>")
 _FILE = ("<|file_sep|>", "<file_sep>", "<|file_separator|>")
 # As in llama-server.
@@ -55,18 +58,21 @@ def infill_prompt(
     Raises NotSupported if the vocabulary lacks the special tokens, and TextTooLong.
     """
     prefix, suffix, middle = (_id(tokenizer, names) for names in (_PREFIX, _SUFFIX, _MIDDLE))
-    if prefix is None or suffix is None or middle is None:
+    if prefix is not None and suffix is not None and middle is not None:
+        texts = (prefix, *_read(tokenizer, before), suffix, *_read(tokenizer, after))
+        gap: tuple[int, ...] = (*texts, middle)
+    else:
+        gap = _mistral_gap(tokenizer, before, after)
+    return tokenizer.with_bos((*_context(tokenizer, files), *gap))
+
+
+def _mistral_gap(tokenizer: Tokenizer, before: str, after: str) -> tuple[int, ...]:
+    """As in mistral-common, where only the text before the gap begins as a text of its own."""
+    suffix, prefix = map(tokenizer.special_id, _MISTRAL)
+    if suffix is None or prefix is None:
         raise NotSupported("the model's vocabulary has no tokens to fill in the middle")
-    return tokenizer.with_bos(
-        (
-            *_context(tokenizer, files),
-            prefix,
-            *_read(tokenizer, before),
-            suffix,
-            *_read(tokenizer, after),
-            middle,
-        )
-    )
+    text_after = tokenizer.read(after, special=False, position="inside")
+    return (suffix, *text_after, prefix, *tokenizer.read(before, special=False))
 
 
 def _context(tokenizer: Tokenizer, files: Sequence[SourceFile]) -> list[int]:
