@@ -32,6 +32,7 @@ from hearthd.server.api.middleware.host_names import HostNames
 from hearthd.server.api.middleware.path_aliases import PathAliases
 from hearthd.server.api.middleware.path_prefix import PathPrefix
 from hearthd.server.api.middleware.request_targets import RequestTargets
+from hearthd.server.api.mistral import fim
 from hearthd.server.api.native import generate, rerank, run_function, tokens
 from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
 from hearthd.server.api.ollama import chat as ollama_chat
@@ -79,6 +80,7 @@ _LANGUAGE = (
     conversations,
     messages,
     batches,
+    fim,
     completion_route,
     tokens,
     props,

@@ -5,9 +5,9 @@ Names and defaults are llama-server's.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from hearthd.server.api.fields import (
@@ -88,6 +88,18 @@ class SamplingFields(Fields, SamplingParameters):
         default_factory=list,
         description="End the answer before any of these strings. Empty ones are ignored.",
     )
+
+
+class RandomSeed(SamplingFields):
+    """The seed, also by Mistral's name."""
+
+    random_seed: int | None = Field(None, ge=0, lt=SEED_COUNT, description="Another name of seed.")
+
+    @model_validator(mode="after")
+    def _by_either_name(self) -> Self:
+        if self.random_seed is not None:
+            self.seed = self.random_seed
+        return self
 
 
 class GenerationFields(SamplingFields, GrammarFields, ModelFields):

@@ -24,6 +24,7 @@ TAGS = [
     {"name": "Anthropic", "description": "Routes that are compatible with Anthropic's API."},
     {"name": "Ollama", "description": "Routes that are compatible with Ollama's API."},
     {"name": "LM Studio", "description": "The list of models that LM Studio's API has."},
+    {"name": "Mistral", "description": "The route of Mistral's API to fill in the middle."},
     {"name": "llama-server", "description": "Routes that are compatible with llama-server."},
     {"name": "Tokens", "description": "Tokenize text and render conversations."},
     {"name": "Rerank", "description": "Order documents by their relevance to a query."},

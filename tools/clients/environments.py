@@ -61,6 +61,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "openai-agents": PipClient(("openai-agents",), "openai_agents"),
     "anthropic": PipClient(("anthropic",), "anthropic_package"),
     "ollama": PipClient(("ollama", "pydantic"), "ollama_package"),
+    "mistralai": PipClient(("mistralai",), "mistral_package"),
     "AI SDK": NpmClient(
         (
             "ai",

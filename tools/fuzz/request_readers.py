@@ -189,6 +189,7 @@ BODIES: dict[str, Any] = {
         "lora": [{"id": 0, "scale": 0.5}],
     },
     "/infill": {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "n_predict": 2},
+    "/v1/fim/completions": {"prompt": "a", "suffix": "b", "max_tokens": 2, "random_seed": 1},
     "/v1/embeddings": {"input": ["Hi", [5, 6]], "encoding_format": "base64", "dimensions": 2},
     "/embedding": {"content": ["Hi"], "embd_normalize": 2},
     "/v1/rerank": {"query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1},

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: OpenAI's route for conversations, with tools."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -12,6 +12,7 @@ from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import MaxTokens
+from hearthd.server.api.generation_fields import RandomSeed
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat_calls import (
@@ -46,7 +47,7 @@ from hearthd.text.errors import InvalidRequest
 router = surface("OpenAI", ERRORS, JsonRoute)
 
 
-class ChatRequest(TurnFields):
+class ChatRequest(RandomSeed, TurnFields):
     """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
     model_config = ConfigDict(
@@ -82,7 +83,9 @@ class ChatRequest(TurnFields):
         "ignored.",
     )
     tool_choice: ChatToolChoice = Field(
-        "auto", description=f"{MODES} Or the tool to call, or the allowed tools."
+        "auto",
+        description=f"{MODES} any: another name of required. Or the tool to call, or the allowed "
+        "tools.",
     )
     parallel_tool_calls: bool = Field(
         True, description="Allow several calls in one answer. If false, an answer has at most one."
@@ -205,8 +208,15 @@ async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse 
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         choices=body.n,
     )
-    verbose = {"__verbose": Verbose(prompt=prompt.text)} if body.verbose else {}
-    writer = ChatWriter(choices, body, identity(service, "chatcmpl-"), verbose)
+    writer = ChatWriter(
+        choices,
+        identity(service, "chatcmpl-"),
+        n=body.n,
+        options=body.stream_options,
+        with_logprobs=body.logprobs,
+        custom=custom_names(body.tools),
+        verbose={"__verbose": Verbose(prompt=prompt.text)} if body.verbose else {},
+    )
     return await respond(writer, request, stream=body.stream)
 
 
@@ -226,24 +236,31 @@ def _check(body: ChatRequest) -> None:
 
 
 class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
-    """Writes the events of the choices; `verbose` has more fields of the whole answer."""
+    """Writes the events of the choices.
+
+    custom   names of the custom tools
+    verbose  more fields of the whole answer
+    """
 
     def __init__(
         self,
         choices: Choices,
-        body: ChatRequest,
         identity: dict[str, Any],
-        verbose: dict[str, Any],
+        *,
+        n: int = 1,
+        options: StreamOptions | None = None,
+        with_logprobs: bool = False,
+        custom: frozenset[str] = frozenset(),
+        verbose: Mapping[str, Any] = {},
     ) -> None:
         super().__init__(
             choices,
             ChatChunk,
             {**identity, "object": "chat.completion.chunk"},
-            n=body.n,
-            options=body.stream_options,
+            n=n,
+            options=options,
         )
-        self._with_logprobs = body.logprobs
-        custom = custom_names(body.tools)
+        self._with_logprobs = with_logprobs
         self._calls = defaultdict[int, CallDeltas](lambda: CallDeltas(custom))
         self._verbose = verbose
 

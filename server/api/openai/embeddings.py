@@ -11,6 +11,7 @@ from typing import Literal
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.current_service import embedder
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.embedded_texts import cut, vector_width
@@ -60,6 +61,7 @@ class EmbeddingsUsage(BaseModel):
 class EmbeddingsResponse(BaseModel):
     """The vectors of the inputs."""
 
+    id: str = Field(description="A unique id of the answer, as in Mistral's API.")
     object: Literal["list"]
     model: str = Field(description="Name of the model.")
     data: list[EmbeddingItem] = Field(description="One vector per input, in the same order.")
@@ -74,6 +76,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> EmbeddingsRes
     vectors = await unless_disconnected(request, embed_all(body.input, "input", service))
     tokens = sum(embedding.tokens for embedding in vectors)
     return EmbeddingsResponse(
+        id=new_id("embd-"),
         object="list",
         model=service.name,
         data=[

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.text.tool_calls.tools import ChoiceMode, Tool, ToolChoice
@@ -108,8 +108,13 @@ class AllowedChoice(Fields):
     allowed_tools: AllowedTools
 
 
+def _required(choice: object) -> object:
+    return "required" if choice == "any" else choice  # Mistral's word for it
+
+
 ChatToolChoice = (
-    ChoiceMode | Annotated[NamedChoice | CustomChoice | AllowedChoice, Field(discriminator="type")]
+    Annotated[ChoiceMode, BeforeValidator(_required)]
+    | Annotated[NamedChoice | CustomChoice | AllowedChoice, Field(discriminator="type")]
 )
 
 

@@ -23,6 +23,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": TALK, "max_tokens": 4},
     "/generate": {"prompt": "the dog", "max_tokens": 4},
     "/completion": {"prompt": "the dog", "n_predict": 4},
+    "/v1/fim/completions": {"prompt": "the dog", "max_tokens": 4},
 }
 
 
@@ -38,7 +39,7 @@ def text(client: httpx.Client, path: str, /, **fields: Any) -> str:
     assert answered.status_code == 200, answered.text
     answer = answered.json()
     match path:
-        case "/v1/chat/completions":
+        case "/v1/chat/completions" | "/v1/fim/completions":
             return str(answer["choices"][0]["message"]["content"])
         case "/v1/completions":
             return str(answer["choices"][0]["text"])
@@ -100,6 +101,7 @@ UNLIMITED = [
     ("/generate", "max_tokens"),
     ("/completion", "n_predict"),
     ("/completion", "max_tokens"),
+    ("/v1/fim/completions", "max_tokens"),
 ]
 
 

@@ -35,6 +35,7 @@ def bodies(text: str) -> dict[str, dict[str, Any]]:
         "/generate": {"prompt": text},
         "/completion": {"prompt": text},
         "/infill": {"input_prefix": text},
+        "/v1/fim/completions": {"prompt": text},
         "/v1/embeddings": {"input": text},
         "/embedding": {"content": text},
     }

@@ -26,6 +26,7 @@ GENERATED: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 2},
     "/v1/embeddings": {"input": "the dog"},
     "/completion": {"prompt": "the", "n_predict": 2},
+    "/v1/fim/completions": {"prompt": "the", "max_tokens": 2},
 }
 # Routes whose answer does not name the model. The models have different vocabularies.
 OTHERS: dict[str, dict[str, Any]] = {

@@ -55,7 +55,9 @@ def test_an_input_has_the_same_vector_alone_and_in_a_list(client: openai.OpenAI)
     # The client asks for base64 unless told otherwise, and decodes it.
     floats = embed(client, texts, encoding_format="float")
     assert np.array_equal(np.asarray(floats, np.float32), np.asarray(alone, np.float32))
-    used = client.embeddings.create(model="any", input=texts).usage
+    whole: Any = client.embeddings.create(model="any", input=texts)
+    assert whole.id.startswith("embd-")  # which Mistral's client needs
+    used = whole.usage
     assert used.prompt_tokens == used.total_tokens == sum(map(len, ids))
 
 

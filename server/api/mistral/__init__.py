@@ -1,0 +1,1 @@
+"""Routes of Mistral's API."""
