@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarks.engines import adapters_worker
 from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, AdapterTask
+from benchmarks.inputs import existing_bundle, existing_path
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.runtime.open_bundle import open_bundle
 
@@ -193,11 +194,13 @@ def table(engines: Sequence[EngineResult], batch: int) -> Iterator[str]:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=existing_bundle)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--plain", type=Path, help="the same bundle without places")
-    parser.add_argument("--llama", type=Path, help="a GGUF file of the model, for llama.cpp")
+    parser.add_argument("--plain", type=existing_bundle, help="the same bundle without places")
+    parser.add_argument(
+        "--llama", type=existing_path, help="a GGUF file of the model, for llama.cpp"
+    )
     parser.add_argument("--llama-python", default=sys.executable, help="that has llama-cpp-python")
     arguments = parser.parse_args()
     manifest, runtime = open_bundle(arguments.bundle, threads=arguments.threads)

@@ -44,6 +44,7 @@ from benchmarks.engines.decode_rounds import (
 )
 from benchmarks.engines.decode_worker import DEPTHS, PROMPTS, STEPS, TOGETHER
 from benchmarks.engines.llama_bench import LlamaBench
+from benchmarks.inputs import existing_path
 from benchmarks.report.figures import (
     Figure,
     Rounds,
@@ -159,10 +160,8 @@ def pair_of(text: str) -> tuple[Model, Model]:
 
 def model_of(text: str) -> Model:
     """Parse the folder of a bundle, with or without exact:, or a GGUF file."""
-    model = Model(path=Path(text.removeprefix(EXACT_LOGITS)), exact=text.startswith(EXACT_LOGITS))
-    if not model.path.exists():
-        raise argparse.ArgumentTypeError(f"{text} does not exist")
-    return model
+    path = existing_path(text.removeprefix(EXACT_LOGITS))
+    return Model(path=path, exact=text.startswith(EXACT_LOGITS))
 
 
 def bench_command(text: str) -> LlamaBench:
@@ -189,7 +188,7 @@ def options() -> argparse.Namespace:
         "--pair", type=pair_of, action="append", default=[], metavar="BUNDLE=FILE.gguf"
     )
     parser.add_argument("--alone", type=model_of, action="append", default=[], metavar="MODEL")
-    parser.add_argument("--kl", type=Path, nargs="+", default=[], metavar="report.json")
+    parser.add_argument("--kl", type=existing_path, nargs="+", default=[], metavar="report.json")
     parser.add_argument("--llama-python", default=sys.executable, metavar="PATH")
     parser.add_argument(
         "--llama-bench", type=bench_command, action="append", default=[], metavar="NAME=COMMAND"

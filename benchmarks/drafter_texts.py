@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
+from benchmarks.inputs import existing_bundle
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
@@ -341,7 +342,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=("answers", "score"))
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=existing_bundle)
     parser.add_argument("--out", type=Path, default=Path("answers.jsonl"))
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--at-once", type=int, default=4)

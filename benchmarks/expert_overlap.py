@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.inputs import existing_path
 from benchmarks.replayed_drafts import page_texts
 from hearthd.baker.calibration.reading import FileWeights
 from hearthd.baker.pipeline.weights_config import identify
@@ -140,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("weights", type=Path, help="GGUF file of a model with experts")
+    parser.add_argument("weights", type=existing_path, help="GGUF file of a model with experts")
     parser.add_argument("--texts", type=int, default=4, help="texts to read (default: 4)")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each (default: 64)")
     arguments = parser.parse_args()

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.engines.decode_rounds import DECODE
+from benchmarks.inputs import existing_path
 from benchmarks.report.figures import medians
 from benchmarks.report.machine import describe_machine, versions, versions_line, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
@@ -241,9 +242,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="GGUF file in F32")
+    parser.add_argument("source", type=existing_path, help="GGUF file in F32")
     parser.add_argument("--llama-quantize", required=True, metavar="PATH")
-    parser.add_argument("--imatrix", type=Path, help="importance matrix, which IQ1 and IQ2 need")
+    parser.add_argument(
+        "--imatrix", type=existing_path, help="importance matrix, which IQ1 and IQ2 need"
+    )
     parser.add_argument(
         "--types",
         nargs="+",

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from benchmarks.inputs import existing_bundle, existing_path
 from benchmarks.report.figures import Figure, Rounds, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, versions, versions_line, write_json
 from benchmarks.serving.load_client import Answer, ask, connect
@@ -135,10 +136,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("image", type=Path)
-    parser.add_argument("--mtmd", type=Path, help="llama-mtmd-cli")
-    parser.add_argument("--llama-cpp", type=Path, nargs=2, metavar=("MODEL.gguf", "MMPROJ.gguf"))
+    parser.add_argument("bundle", type=existing_bundle)
+    parser.add_argument("image", type=existing_path)
+    parser.add_argument("--mtmd", type=existing_path, help="llama-mtmd-cli")
+    parser.add_argument(
+        "--llama-cpp", type=existing_path, nargs=2, metavar=("MODEL.gguf", "MMPROJ.gguf")
+    )
     parser.add_argument("--chat-template", metavar="NAME", help="for a GGUF file that has none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=physical_cores())

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from rich.console import Console
 
+from benchmarks.inputs import existing_bundle
 from benchmarks.report.machine import describe_machine, versions, write_json
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
@@ -340,7 +341,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundles", nargs="+", type=existing_bundle, metavar="BUNDLE")
     parser.add_argument(
         "--cache-ram", type=int, default=64 * 2**20, help="bytes, with all slots; default 64 MiB"
     )

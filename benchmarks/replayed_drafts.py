@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.acceptance_trace import ACCEPTED, Trace
+from benchmarks.inputs import existing_bundle
 from benchmarks.report.machine import describe_machine, versions, write_json
 from benchmarks.speculation import verify_table
 from hearthd.baker.memory_bandwidth import physical_cores
@@ -273,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=existing_bundle)
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument(
         "--batches",

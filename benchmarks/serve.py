@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from benchmarks.inputs import existing_bundle, existing_path
 from benchmarks.report.figures import (
     Figure,
     Rounds,
@@ -136,8 +137,8 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--llama-cpp", type=Path, metavar="MODEL.gguf")
+    parser.add_argument("bundle", type=existing_bundle)
+    parser.add_argument("--llama-cpp", type=existing_path, metavar="MODEL.gguf")
     parser.add_argument("--llama-server", default="llama-server", metavar="PATH")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8, 16], metavar="N")

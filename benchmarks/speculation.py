@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.inputs import existing_bundle
 from benchmarks.report.figures import Figure, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
@@ -154,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=existing_bundle)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--at-once", type=int, default=1, help="requests that run together")

@@ -24,6 +24,7 @@ import httpx
 import soundfile
 
 from benchmarks.engines import faster_whisper_worker
+from benchmarks.inputs import existing_bundle, existing_path
 from benchmarks.report.figures import Figure, Rounds, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, versions, versions_line, write_json
 from benchmarks.serving.server_process import Server, running
@@ -114,8 +115,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("files", type=Path, nargs="+", metavar="SOUND")
+    parser.add_argument("bundle", type=existing_bundle)
+    parser.add_argument("files", type=existing_path, nargs="+", metavar="SOUND")
     parser.add_argument("--faster-whisper", nargs=2, metavar=("PYTHON", "MODEL"), required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=physical_cores())

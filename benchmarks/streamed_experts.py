@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from benchmarks.inputs import existing_bundle
 from benchmarks.serving.memory_group import group
 from hearthd.bundle import PARAMETERS
 from hearthd.runtime.expert_cache import open_direct
@@ -107,7 +108,7 @@ def _text(figures: tuple[float, ...]) -> str:
 def main() -> None:
     """Measure the bundle on the command line, in a control group."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("bundle", type=Path)
+    parser.add_argument("bundle", type=existing_bundle)
     parser.add_argument("--limit", type=float, help="memory of the control group, in MB")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=32, help="tokens of a round")

@@ -37,6 +37,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from benchmarks.inputs import existing_path
 from benchmarks.synthetic_shapes import (
     DECAYS,
     F32_MATRICES,
@@ -328,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         prog="python -m benchmarks.synthetic_weights",
     )
-    parser.add_argument("vocabulary", type=Path, help="GGUF file of Gemma 3 of any size")
+    parser.add_argument("vocabulary", type=existing_path, help="GGUF file of Gemma 3 of any size")
     parser.add_argument("size", choices=SIZES, help="size whose shape the weights have")
     parser.add_argument("out", type=Path, help="GGUF file to write")
     parser.add_argument("--layers", type=int, help="write this number of layers (default: all)")

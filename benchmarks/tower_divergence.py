@@ -18,11 +18,11 @@ import base64
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.inputs import existing_bundle, existing_path
 from hearthd.baker.compare.measurement.position_metrics import kl_divergence
 from hearthd.baker.compare.sides.prediction import FullPrediction
 from hearthd.runtime.open_bundle import open_bundle
@@ -33,6 +33,7 @@ from hearthd.text.conversation import Media
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -127,9 +128,9 @@ def measured(exact_bundle: Path, bundle: Path, files: Sequence[Path], tokens: in
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("exact", type=Path, help="bundle of f32")
-    parser.add_argument("other", type=Path, help="bundle of another precision")
-    parser.add_argument("files", type=Path, nargs="+", help="images and sounds")
+    parser.add_argument("exact", type=existing_bundle, help="bundle of f32")
+    parser.add_argument("other", type=existing_bundle, help="bundle of another precision")
+    parser.add_argument("files", type=existing_path, nargs="+", help="images and sounds")
     parser.add_argument("--tokens", type=int, default=32, help="of each answer")
     options = parser.parse_args()
     found = measured(options.exact, options.other, options.files, options.tokens)

@@ -15,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.inputs import existing_bundle
 from benchmarks.replayed_drafts import page_texts
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
@@ -64,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundles", type=Path, nargs="+")
+    parser.add_argument("bundles", type=existing_bundle, nargs="+")
     parser.add_argument("--depth", type=int, default=200, help="tokens that the slot has")
     parser.add_argument("--turns", type=int, default=60)
     parser.add_argument("--threads", type=int, default=physical_cores())

@@ -21,6 +21,8 @@ from typing import IO
 
 import numpy as np
 
+from benchmarks.inputs import existing_path
+
 _MODEL = "model.bin"
 _VERSION = 6
 _DTYPES = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2"}
@@ -115,7 +117,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="folder of Whisper tiny in CTranslate2's form")
+    parser.add_argument(
+        "source", type=existing_path, help="folder of Whisper tiny in CTranslate2's form"
+    )
     parser.add_argument("out", type=Path, help="folder to write")
     options = parser.parse_args()
     shutil.copytree(options.source, options.out, ignore=shutil.ignore_patterns(_MODEL))

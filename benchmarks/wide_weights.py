@@ -19,6 +19,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from benchmarks.inputs import existing_path
+
 _COLUMNS = 256  # of a super-block
 _HIDDEN, _EPSILON = "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"
 _HEADS, _KV_HEADS = "llama.attention.head_count", "llama.attention.head_count_kv"
@@ -79,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="GGUF file of SmolLM2 135M")
+    parser.add_argument("source", type=existing_path, help="GGUF file of SmolLM2 135M")
     parser.add_argument("out", type=Path, help="GGUF file to write")
     options = parser.parse_args()
     write_wide(options.source, options.out)
