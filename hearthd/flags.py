@@ -40,7 +40,16 @@ _METAVARS = {
 
 
 class GroupedOptions(TyperCommand):
-    """A command whose --help has one section for each group of the schema's fields."""
+    """A command whose --help has one section for each group of the schema's fields.
+
+    Typer writes the type in Python behind an argument, and braces around a required one.
+    """
+
+    @override
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Called by Typer."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     @override
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -48,10 +57,12 @@ class GroupedOptions(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
+                name, text = record
                 is_argument = parameter.param_type_name == "argument"
                 default = "Arguments" if is_argument else "Options"
                 section = getattr(parameter, "rich_help_panel", None) or default
-                sections.setdefault(section, []).append(record)
+                name = name.partition(" <")[0] if is_argument else name
+                sections.setdefault(section, []).append((name, text))
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.hub.hub_errors import DoesNotFit, HubError
 from hearthd.baker.hub.reference import BadReference
 from hearthd.baker.presentation.console import open_console
@@ -40,7 +41,7 @@ _Json = Annotated[
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=flags.GroupedOptions, no_args_is_help=True)
 def _pull(
     model: Annotated[
         str,

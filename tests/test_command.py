@@ -107,6 +107,13 @@ def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(
     assert re.search(rf"^ +(hearth {name}|curl) \S", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_shows_no_types_of_python(name: str, run: Run) -> None:
+    usage, *_ = stdout = run(name, "--help").stdout.splitlines()
+    assert "{" not in usage
+    assert not [line for line in stdout if re.match(r"  \S+ <\w+|.*\.\.\.\.", line)]
+
+
 @pytest.mark.parametrize("arguments", [("help", "ps"), ("ps", "-h"), ("help",), ("-h",)])
 def test_help_has_other_spellings(arguments: tuple[str, ...], run: Run) -> None:
     assert run(*arguments) == run(*(name for name in arguments if name == "ps"), "--help")

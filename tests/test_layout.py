@@ -134,6 +134,7 @@ ALLOWED = {
     "server.web": (),
     "server.batch": (
         "bundle",
+        "hearthd.flags",
         "runtime.interrupts",
         "runtime.operating_system",
         "runtime.self_test",

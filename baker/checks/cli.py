@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.checks import verification
 from hearthd.baker.checks.reproduction import changes, reproduce
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
@@ -67,7 +68,10 @@ verify = typer.Typer(add_completion=False, rich_markup_mode=None)
 reproduce_ = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@verify.command(epilog="Example:\n\n\b\n    hearth verify gemma3-270m --key public.pem")
+@verify.command(
+    cls=flags.GroupedOptions,
+    epilog="Example:\n\n\b\n    hearth verify gemma3-270m --key public.pem",
+)
 def _verify(
     bundle: _Bundle,
     *,
@@ -111,7 +115,9 @@ def _verify(
         raise typer.Exit(1)
 
 
-@reproduce_.command(epilog="Example:\n\n\b\n    hearth reproduce gemma3-270m")
+@reproduce_.command(
+    cls=flags.GroupedOptions, epilog="Example:\n\n\b\n    hearth reproduce gemma3-270m"
+)
 def _reproduce(
     bundle: _Bundle,
     *,

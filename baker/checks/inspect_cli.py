@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.checks.inspection import show, show_summary
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import BundleError, bundle_home
@@ -18,7 +19,10 @@ ERRORS: dict[type[Exception], int] = {BundleError: 1}
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(epilog="Example:\n\n\b\n    hearth inspect gemma3-270m\n    hearth inspect model.gguf")
+@app.command(
+    cls=flags.GroupedOptions,
+    epilog="Example:\n\n\b\n    hearth inspect gemma3-270m\n    hearth inspect model.gguf",
+)
 def _inspect(
     model: Annotated[
         str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.compare.comparison import CompareOptions, compare_sides, record_side
 from hearthd.baker.compare.measurement.passages import STEPS, UnreadableText
 from hearthd.baker.compare.report.publish import publish
@@ -166,7 +167,7 @@ _MinAgreement = Annotated[
 ]
 
 
-@app.command(help=_HELP, epilog=_EPILOG)
+@app.command(cls=flags.GroupedOptions, help=_HELP, epilog=_EPILOG)
 def _compare(
     *,
     a: _A,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.signing.signers import Signer, sign
 from hearthd.bundle import SIGNATURE, BundleError, bundle_home
 
@@ -64,7 +65,7 @@ _Token = Annotated[
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(cls=flags.GroupedOptions)
 def _sign(
     folder: _Folder,
     *,

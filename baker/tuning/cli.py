@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.recipe import RecipeError, recipes
 from hearthd.baker.pipeline.weights_config import opened
@@ -166,11 +167,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(
+    cls=flags.GroupedOptions,
     epilog="Examples:\n\n\b\n"
     "    hearth tune gemma3 --data chats.jsonl --out adapter\n"
     "    hearth tune smollm2 --data chats.jsonl --out adapter --validation 0.1 --patience 2\n"
     "    hearth tune smollm2 --drafter --data answers.jsonl --out drafter\n"
-    "    hearth bake gemma3 --adapter adapter --out tuned"
+    "    hearth bake gemma3 --adapter adapter --out tuned",
 )
 def _tune(
     model: _Model,

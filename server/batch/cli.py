@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hearthd import flags
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.runtime.interrupts import at_interrupt
 from hearthd.server.batch.batch_targets import UrlTarget, in_process
@@ -76,7 +77,7 @@ Engines = Annotated[
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(cls=flags.GroupedOptions)
 def _batch(
     requests: RequestsFile,
     *,

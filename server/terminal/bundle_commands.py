@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hearthd import flags
 from hearthd.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
 from hearthd.server.services.bundle_files import remove_bundle
 
@@ -40,7 +41,7 @@ remove = _typer()
 ps = _typer()
 
 
-@list_.command()
+@list_.command(cls=flags.GroupedOptions)
 def _list(*, home: Home = bundle_home.DEFAULT) -> None:
     """List the bundles on this machine.
 
@@ -54,12 +55,12 @@ def _list(*, home: Home = bundle_home.DEFAULT) -> None:
     _print_table(("NAME", "MODEL", "PRECISION", "CONTEXT", "SLOTS", "SIZE"), rows)
 
 
-@remove.command()
+@remove.command(cls=flags.GroupedOptions)
 def _remove(
     bundles: Annotated[
         list[Path],
         typer.Argument(
-            metavar="BUNDLE...",
+            metavar="BUNDLE",
             autocompletion=bundle_home.completed_names,
             help="Name of a bundle, or its folder.",
         ),
@@ -79,7 +80,7 @@ def _remove(
         _print(f"removed {bundle}: {size / 1e6:.1f} MB")
 
 
-@ps.command()
+@ps.command(cls=flags.GroupedOptions)
 def _ps(
     *,
     url: Annotated[
