@@ -41,16 +41,17 @@ _DECODE = "decode_1"
 
 def _families() -> Iterator[str]:
     """The names of models with what is baked by default, one per line."""
+    width = max(map(len, (*recipes(), *encoder_recipes(), GRU))) + 2
     for name, sizes in recipes().items():
         defaults = sizes[0].defaults
         yield (
-            f"{name:16}--precision {defaults.precision} --slots {defaults.slots} "
+            f"{name:{width}}--precision {defaults.precision} --slots {defaults.slots} "
             f"({', '.join(recipe.size for recipe in sizes)})"
         )
     for name, encoder in encoder_recipes().items():
         context = encoder.lengths[-1]
-        yield f"{name:16}--precision {encoder.precision} --context {context} (encoder)"
-    yield f"{GRU:16}array functions; needs --weights"
+        yield f"{name:{width}}--precision {encoder.precision} --context {context} (encoder)"
+    yield f"{GRU:{width}}array functions; needs --weights"
 
 
 _EPILOG = "\n\n".join(

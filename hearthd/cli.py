@@ -200,8 +200,9 @@ def _exit_with(
         code = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except usage_error as error:
         where = error.ctx.command_path if error.ctx else program
-        # The second phrase is Hearth's for what Typer says of a number out of range.
-        message = error.format_message().replace("Input should be", "expected").rstrip(".")
+        # Hearth's words for what Typer says of a number out of range, or of no number.
+        message = error.format_message().replace("Input should be", "expected")
+        message = message.partition(", unable to parse")[0].rstrip(".")
         message += "" if message.endswith("?") else "."
         _fail(program, f"{message} See {where} --help.", 2)
     except tuple(errors) as error:

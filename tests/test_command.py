@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import pytest
 
+from hearthd.baker.pipeline.recipe import recipes
 from hearthd.cli import COMMANDS, bake, main
 from tests.by_day import first_by_day
 
@@ -112,6 +113,11 @@ def test_the_help_of_a_command_shows_no_types_of_python(name: str, run: Run) -> 
     usage, *_ = stdout = run(name, "--help").stdout.splitlines()
     assert "{" not in usage
     assert not [line for line in stdout if re.match(r"  \S+ <\w+|.*\.\.\.\.", line)]
+
+
+def test_the_names_of_models_are_words_of_their_own(run: Run) -> None:
+    lines = [line.split() for line in run("bake", "--help").stdout.splitlines()]
+    assert {line[0] for line in lines if "--precision" in line[1:]} > set(recipes())
 
 
 @pytest.mark.parametrize("arguments", [("help", "ps"), ("ps", "-h"), ("help",), ("-h",)])
@@ -279,6 +285,10 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (
             ("generate", "x", "--max-tokens", "0"),
             "hearth generate: .*'--max-tokens': expected greater than or equal to 1. See hearth ",
+        ),
+        (
+            ("run", "x", "--threads", "y"),
+            "hearth run: .*'--threads': expected a valid integer. See hearth run --help.",
         ),
         (("inspect",), "hearth inspect: Missing argument .*MODEL.* See hearth inspect --help."),
         (
