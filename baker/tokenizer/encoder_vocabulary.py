@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import Unigram, WordPiece
 
 from hearthd.baker.tokenizer.vocabulary_fields import (
+    CHARACTER_MAP,
     CONTROL,
     SPACE,
     UNUSED,
@@ -92,7 +93,7 @@ def unigram(metadata: Mapping[str, object]) -> Tokenizer:
     lowest = min(used, default=0.0)
     pairs = [(token, max(score, lowest)) for token, score in zip(tokens, scores, strict=True)]
     tokenizer = Tokenizer(Unigram(pairs, read_id(metadata, "unknown", len(tokens)), False))
-    if "tokenizer.ggml.precompiled_charsmap" in metadata:
+    if CHARACTER_MAP in metadata:
         tokenizer.normalizer = _charsmap(read_list(metadata, "precompiled_charsmap", int))
     metaspace = pre_tokenizers.Metaspace(SPACE, "always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
@@ -110,4 +111,4 @@ def _charsmap(values: Sequence[int]) -> normalizers.Normalizer:
             return normalizers.Precompiled(bytes(values))
     # The library raises plain Exception.
     except Exception as error:
-        raise TokenizerError(f"tokenizer.ggml.precompiled_charsmap: {error}") from error
+        raise TokenizerError(f"{CHARACTER_MAP}: {error}") from error

@@ -1,9 +1,10 @@
 """The tokenizer of a Hugging Face folder without tokenizer.json, from the files of older ones.
 
 A folder has tokenizer.model, a vocabulary of SentencePiece, Mistral's tekken.json, vocab.json and
-merges.txt, or BERT's vocab.txt. They are converted as the vocabulary of a GGUF file is, and give
-the tokens of transformers 5. The third form does not say how texts are split into words: only
-Qwen's tokenizer is known by its name.
+merges.txt, BERT's vocab.txt, or XLM-RoBERTa's sentencepiece.bpe.model. They are converted as the
+vocabulary of a GGUF file is, and give the tokens of transformers 5; a tokenizer.model of unigrams
+gives SentencePiece's, since transformers 5 reads it as BPE. The third form does not say how texts
+are split into words: only Qwen's tokenizer is known by its name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from hearthd.baker.tokenizer.encoder_vocabulary import wordpiece_of
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
 from hearthd.baker.tokenizer.tekken import read_tekken
-from hearthd.baker.tokenizer.vocabulary_fields import SPACE
+from hearthd.baker.tokenizer.vocabulary_fields import (
+    CHARACTER_MAP,
+    CONTROL,
+    NORMAL,
+    REMOVES_SPACES,
+    SPACE,
+    UNKNOWN,
+    read_list,
+)
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
 from hearthd.bundle.parsing.text_files import reason
@@ -28,12 +37,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
-_TEKKEN, _WORDPIECE = "tekken.json", "vocab.txt"
+_TEKKEN, _WORDPIECE, _UNIGRAMS = "tekken.json", "vocab.txt", "sentencepiece.bpe.model"
 _CONFIG, _ADDED, _SPECIAL = (
     "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
 VOCABULARY_FILES = (
-    _SENTENCEPIECE, _TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _ADDED, _SPECIAL,
+    _SENTENCEPIECE, _TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _UNIGRAMS, _ADDED, _SPECIAL,
 )  # fmt: skip
 # Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
 _RULES = {"Qwen2Tokenizer": "qwen2"}
@@ -45,7 +54,8 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def has_vocabulary(folder: Path) -> bool:
     """Whether a folder has the files of a tokenizer that can be converted."""
     names = {path.name for path in folder.iterdir()}
-    return bool({_SENTENCEPIECE, _TEKKEN, _WORDPIECE} & names) or {_VOCABULARY, _MERGES} <= names
+    alone = {_SENTENCEPIECE, _TEKKEN, _WORDPIECE, _UNIGRAMS}
+    return bool(alone & names) or {_VOCABULARY, _MERGES} <= names
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer:
@@ -59,9 +69,11 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
             return read_tekken(path)
         elif (path := folder / _MERGES).exists():
             tokenizer = _byte_bpe(folder, config)
-        else:
-            path = folder / _WORDPIECE
+        elif (path := folder / _WORDPIECE).exists():
             tokenizer = _wordpiece(path, config)
+        else:
+            path = folder / _UNIGRAMS
+            tokenizer = _xlm_roberta(path, config)
     except OSError as error:
         raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
     for token, id_ in sorted(_added_tokens(folder, config), key=lambda added: added[1]):
@@ -76,6 +88,10 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
 
 def _sentencepiece(path: Path, config: dict[str, Any]) -> Tokenizer:
     metadata = read_sentencepiece(path)
+    if CHARACTER_MAP in metadata or metadata[REMOVES_SPACES]:
+        raise TokenizerError(
+            f"{path}: it changes characters or removes spaces, which is not supported"
+        )
     adds = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
     metadata["tokenizer.ggml.add_bos_token"] = adds["bos"] is not False
     metadata["tokenizer.ggml.add_eos_token"] = bool(adds["eos"])
@@ -112,13 +128,41 @@ def _byte_bpe(folder: Path, config: dict[str, Any]) -> Tokenizer:
     )
 
 
-def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
-    name = str(config.get("tokenizer_class", "BertTokenizer")).removesuffix("Fast")
-    if name != "BertTokenizer":
+def _require_class(path: Path, config: dict[str, Any], expected: str) -> None:
+    """Raise TokenizerError if a vocabulary is for another class of tokenizers."""
+    name = str(config.get("tokenizer_class", expected)).removesuffix("Fast")
+    if name != expected:
         raise TokenizerError(
             f"{path.with_name(_CONFIG)}: tokenizer_class: got {name!r:.80}, supported with "
-            f"{_WORDPIECE} is BertTokenizer; download tokenizer.json"
+            f"{path.name} is {expected}; download tokenizer.json"
         )
+
+
+def _xlm_roberta(path: Path, config: dict[str, Any]) -> Tokenizer:
+    """The vocabulary in the order of fairseq: its first three tokens are others."""
+    _require_class(path, config, "XLMRobertaTokenizer")
+    metadata = read_sentencepiece(path)
+    special: dict[str, tuple[list[Any], list[Any]]] = {
+        "tokens": (["<s>", "<pad>", "</s>", "<unk>"], ["<mask>"]),
+        "scores": ([0.0] * 4, [0.0]),
+        "token_type": ([CONTROL, CONTROL, CONTROL, UNKNOWN], [NORMAL]),
+    }
+    for name, (first, last) in special.items():
+        stored = read_list(metadata, name, type(first[0]))
+        metadata[f"tokenizer.ggml.{name}"] = [*first, *stored[3:], *last]
+    if metadata["tokenizer.ggml.model"] != "t5":
+        raise TokenizerError(f"{path}: got a vocabulary of BPE, expected unigrams")
+    metadata |= {
+        f"tokenizer.ggml.{name}_token_id": id_
+        for id_, name in enumerate(("bos", "padding", "eos", "unknown"))
+    }
+    tokenizer = _converted(path, metadata, whole_texts=True)
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    return tokenizer
+
+
+def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
+    _require_class(path, config, "BertTokenizer")
     normalizer = normalizers.BertNormalizer(
         lowercase=config.get("do_lower_case", True),
         strip_accents=config.get("strip_accents"),
@@ -133,10 +177,10 @@ def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
         raise TokenizerError(f"{path}: {error}") from error
 
 
-def _converted(path: Path, metadata: dict[str, object]) -> Tokenizer:
+def _converted(path: Path, metadata: dict[str, object], *, whole_texts: bool = False) -> Tokenizer:
     """The tokenizer of metadata that were read from a file, which errors name."""
     try:
-        return convert(metadata)
+        return convert(metadata, whole_texts=whole_texts)
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from error
 

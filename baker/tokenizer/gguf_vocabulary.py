@@ -2,8 +2,9 @@
 
 The types, by llama.cpp's names, are `llama`, SentencePiece BPE, whose merges are not in the file
 and are reconstructed here; `gemma4`, the same with merges in the file; `gpt2`, BPE over bytes,
-whose merges are in the file, but only a name of the rule that splits text into words; and for
-encoders `bert`, WordPiece, and `t5`, SentencePiece's unigrams as XLM-RoBERTa has them.
+whose merges are in the file, but only a name of the rule that splits text into words; `t5`,
+SentencePiece's unigrams, which encoders have with the words of XLM-RoBERTa; and for encoders
+`bert`, WordPiece.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, Unigram
 
 from hearthd.baker.tokenizer.encoder_vocabulary import unigram, wordpiece
 from hearthd.baker.tokenizer.unused_merges import used_merges
 from hearthd.baker.tokenizer.vocabulary_fields import (
+    CHARACTER_MAP,
     NORMAL,
+    REMOVES_SPACES,
     SPACE,
     USER_DEFINED,
     added_tokens,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 # The rule of a vocabulary like Gemma 4's in a file of the type gpt2: Granite Embedding 311M.
 _SPACED_BPE = "granite-embed-multi-311m"
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
+# A score of unigrams that no text has: a sum of a few others is higher.
+_NEVER = -1e4
 # The ids that llama.cpp assumes where a file does not have them.
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
@@ -213,9 +218,9 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
         for token, type_ in zip(stored, types, strict=True)
     ]
     merges = merges_of(tokens, types, read_scores(metadata, len(stored)))
-    # Absent means true to llama.cpp. The decoder keeps the space: texts are decoded in pieces.
-    prefixed = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
-    return _byte_fallback(metadata, tokens, types, merges, prefixed=prefixed)
+    return _with_spaces(
+        _fallback_bpe(metadata, tokens, merges), tokens, types, prefixed=_prefixed(metadata)
+    )
 
 
 def _gemma4(metadata: Mapping[str, object]) -> Tokenizer:
@@ -225,30 +230,56 @@ def _gemma4(metadata: Mapping[str, object]) -> Tokenizer:
     """
     tokens, types = read_vocabulary(metadata)
     merges = _merges(metadata, {token: i for i, token in enumerate(tokens)})
-    return _byte_fallback(metadata, tokens, types, merges, prefixed=False)
+    return _with_spaces(_fallback_bpe(metadata, tokens, merges), tokens, types, prefixed=False)
 
 
-def _byte_fallback(
-    metadata: Mapping[str, object],
-    tokens: Sequence[str],
-    types: Sequence[int],
-    merges: Sequence[tuple[str, str]],
-    *,
-    prefixed: bool,
+def _unigrams(metadata: Mapping[str, object]) -> Tokenizer:
+    """SentencePiece's unigrams for answers, with byte fallback.
+
+    The names of special tokens and of bytes are in the vocabulary, but are not read in a text.
+    """
+    if CHARACTER_MAP in metadata or metadata.get(REMOVES_SPACES):
+        raise TokenizerError("it changes characters or removes spaces, which is not supported")
+    tokens, types = read_vocabulary(metadata)
+    scores = read_scores(metadata, len(tokens))
+    pairs = [
+        (token, score if type_ == NORMAL else _NEVER)
+        for token, type_, score in zip(tokens, types, scores, strict=True)
+    ]
+    tokenizer = Tokenizer(Unigram(pairs, read_id(metadata, "unknown", len(tokens)), True))
+    return _with_spaces(tokenizer, tokens, types, prefixed=_prefixed(metadata))
+
+
+def _prefixed(metadata: Mapping[str, object]) -> bool:
+    """Whether a text gets a space in front; absent means true to llama.cpp."""
+    return bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+
+
+def _fallback_bpe(
+    metadata: Mapping[str, object], tokens: Sequence[str], merges: Sequence[tuple[str, str]]
 ) -> Tokenizer:
-    """BPE over characters, where SentencePiece's character is a space; `prefixed` texts get one.
+    """BPE over characters.
 
     A character without a token is written as its bytes, or as the unknown token if there is one.
     """
     named = "tokenizer.ggml.unknown_token_id" in metadata
     unknown = tokens[read_id(metadata, "unknown", len(tokens))] if named else None
-    tokenizer = _bpe(
+    return _bpe(
         vocab={token: i for i, token in enumerate(tokens)},
         merges=used_merges(merges, unknown),
         unk_token=unknown,
         fuse_unk=True,
         byte_fallback=True,
     )
+
+
+def _with_spaces(
+    tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int], *, prefixed: bool
+) -> Tokenizer:
+    """A tokenizer in which SentencePiece's character is a space; `prefixed` texts get one.
+
+    The decoder keeps that space: texts are decoded in pieces.
+    """
     tokenizer.normalizer = normalizers.Replace(" ", SPACE)
     if prefixed:
         prefix = normalizers.Prepend(SPACE)
@@ -285,6 +316,6 @@ def merges_of(
     return [(token[:-minus_cut], token[-minus_cut:]) for _, minus_cut, _, token in merges]
 
 
-_MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4}
+_MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4, "t5": _unigrams}
 _MAKE_FOR_ENCODERS = {"bert": wordpiece, "t5": unigram}
-SUPPORTED_TYPES = (*_MAKE, *_MAKE_FOR_ENCODERS)
+SUPPORTED_TYPES = tuple({**_MAKE, **_MAKE_FOR_ENCODERS})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from hearthd.baker.tokenizer.vocabulary_fields import NORMAL
+from hearthd.baker.tokenizer.vocabulary_fields import CHARACTER_MAP, NORMAL, REMOVES_SPACES
 from hearthd.baker.weights.source import TokenizerError
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _MODEL_TYPE, _UNKNOWN_ID, _BOS_ID, _EOS_ID = 3, 40, 41, 42
 _CHARACTER_MAP, _ADDS_PREFIX, _REMOVES_SPACES = 2, 3, 4
 # Their values in a file that leaves them out.
 _USUAL = {_MODEL_TYPE: 1, _UNKNOWN_ID: 0, _BOS_ID: 1, _EOS_ID: 2}
-_BPE = 2
+# Types of models, by their names in GGUF files.
+_MODELS = {1: "t5", 2: "llama"}
 
 
 def read_sentencepiece(path: Path) -> dict[str, object]:
@@ -52,19 +53,22 @@ def _metadata(data: bytes) -> dict[str, object]:
         raise _NotAMessage
     trainer = _USUAL | parts[_TRAINER][-1]
     normalizer = {_ADDS_PREFIX: 1, _REMOVES_SPACES: 1} | dict(*parts[_NORMALIZER][-1:])
-    if trainer[_MODEL_TYPE] != _BPE:
-        raise TokenizerError("its vocabulary is not of BPE, which is the only supported type")
-    if normalizer.get(_CHARACTER_MAP) or normalizer[_REMOVES_SPACES]:
-        raise TokenizerError("it changes characters or removes spaces, which is not supported")
+    model = _MODELS.get(int(trainer[_MODEL_TYPE]))
+    if model is None:
+        raise TokenizerError("its vocabulary is of words or characters, expected BPE or unigrams")
+    changes: dict[str, object] = {REMOVES_SPACES: bool(normalizer[_REMOVES_SPACES])}
+    if isinstance(character_map := normalizer.get(_CHARACTER_MAP), bytes) and character_map:
+        changes[CHARACTER_MAP] = list(character_map)
     tokens, scores, types = map(list, zip(*map(_piece, parts[_PIECES]), strict=True))
     if any(" " in token for token in tokens):
         raise TokenizerError("a token has a space, which it reads in another way than transformers")
     return {
-        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.model": model,
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.scores": scores,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.add_space_prefix": bool(normalizer[_ADDS_PREFIX]),
+        **changes,
         "tokenizer.ggml.unknown_token_id": trainer[_UNKNOWN_ID],
         "tokenizer.ggml.bos_token_id": trainer[_BOS_ID],
         "tokenizer.ggml.eos_token_id": trainer[_EOS_ID],

@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 # GGUF's token types (llama.cpp's names).
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
+# Keys of what SentencePiece does to a text before it is read.
+CHARACTER_MAP = "tokenizer.ggml.precompiled_charsmap"
+REMOVES_SPACES = "tokenizer.ggml.remove_extra_whitespaces"
 # SentencePiece's character for a space.
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # Maximum characters of a token: the time to try every split is quadratic in it.

@@ -18,11 +18,11 @@ from typing import Any
 import sentencepiece
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
-from transformers import GemmaTokenizer, LlamaTokenizer, Qwen2Tokenizer
+from transformers import GemmaTokenizer, LlamaTokenizer, Qwen2Tokenizer, XLMRobertaTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.integrations.mistral.tokenizer import MistralConverter
 
-from tests.golden.record_encoder_tokenizers import texts
+from tests.golden.record_encoder_tokenizers import RULES, texts
 
 OUT = Path(__file__).with_name("folder_tokenizers.json")
 # Of Mistral NeMo's tekken.json.
@@ -49,6 +49,11 @@ def sentencepiece_model(**options: Any) -> bytes:
            "remove_extra_whitespaces": False, "split_digits": True, **options},
     )  # fmt: skip
     return written.getvalue()
+
+
+def unigrams(**options: Any) -> bytes:
+    """A vocabulary of at most 1000 unigrams."""
+    return sentencepiece_model(model_type="unigram", hard_vocab_limit=False, **options)
 
 
 def qwen_files() -> dict[str, bytes]:
@@ -121,6 +126,13 @@ def cases() -> dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]]:
         "pad_token": "<unk>",
         "mask_token": "<unk>",
     }
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as rules:
+        rules.writelines(f"{before}\t{after}\n" for before, after in RULES.items())
+        rules.flush()
+        changed = unigrams(
+            byte_fallback=False, remove_extra_whitespaces=True, normalization_rule_name="",
+            normalization_rule_tsv=rules.name,
+        )  # fmt: skip
     qwen = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|im_end|>",
             "unk_token": "<|im_end|>"}  # fmt: skip
     return {
@@ -138,6 +150,7 @@ def cases() -> dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]]:
         "llama older": (LlamaTokenizer, {"tokenizer.model": prefixed, **older}, adds_bos),
         "llama symbols": (LlamaTokenizer, {"tokenizer.model": symbols}, adds_bos),
         "gemma": (GemmaTokenizer, {"tokenizer.model": bare}, gemma),
+        "xlm-roberta": (XLMRobertaTokenizer, {"sentencepiece.bpe.model": changed}, {}),
         "qwen": (Qwen2Tokenizer, qwen_files(), {**qwen, "added_tokens_decoder": decoder_from(700)}),
     }
 
@@ -164,6 +177,17 @@ def main() -> None:
             "files": {file: base64.b64encode(data).decode() for file, data in files.items()},
             "ids": [tokenizer(text)["input_ids"] for text in (*texts(), *TALKS)],
         }
+    # transformers 5 reads the unigrams of a LlamaTokenizer as BPE.
+    model = unigrams(user_defined_symbols=["<tool>"])
+    reads = sentencepiece.SentencePieceProcessor(model_proto=model)
+    config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}
+    recorded["unigrams"] = {
+        "files": {
+            "tokenizer.model": base64.b64encode(model).decode(),
+            "tokenizer_config.json": base64.b64encode(json.dumps(config).encode()).decode(),
+        },
+        "ids": [[1, *reads.encode(text)] for text in (*texts(), *TALKS)],
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tekken.json")
         path.write_bytes(tekken_file())

@@ -13,9 +13,12 @@ import pytest
 from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.tokenizer.folder_vocabulary import folder_tokenizer
-from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
+from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer, text_tokenizer_json
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import TokenizerError
+from hearthd.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer_json import build, parse
+from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
 
 if TYPE_CHECKING:
@@ -63,6 +66,31 @@ def test_the_tokens_are_those_of_transformers(tmp_path: Path, case: str) -> None
     assert len({*map(tuple, ids)}) > 160
 
 
+def test_unigrams_of_an_encoder_are_those_of_transformers(tmp_path: Path) -> None:
+    """In the order of fairseq, with another space for runs of spaces, and with <mask>."""
+    tokenizer = folder_tokenizer(write(tmp_path, "xlm-roberta"))
+    ids = [tokenizer.encode(text).ids for text in texts()]
+    assert ids == recorded()["xlm-roberta"]["ids"]
+    assert len({*map(tuple, ids)}) > 120
+    mask = tokenizer.token_to_id("<mask>")
+    assert mask == tokenizer.get_vocab_size() - 1
+    assert tokenizer.encode("a <mask>b").ids[2] == mask
+
+
+def test_unigrams_of_a_decoder_are_those_of_sentencepiece(tmp_path: Path) -> None:
+    """It reads no names of special tokens, and gives a text that begins with a space two."""
+    tokenizer = Tokenizer(folder_tokenizer(write(tmp_path, "unigrams")), bos=1)
+    compared = 0
+    for text, ids in zip(texts(), recorded()["unigrams"]["ids"], strict=True):
+        if not text.startswith((" ", "\u2581")):
+            read = tokenizer.with_bos(tokenizer.read(text, special=False))
+            assert list(read) == ids, text
+            compared += 1
+    assert compared > 140
+    newline = tokenizer.read("\n")[-1]
+    assert newline not in tokenizer.read("<0x0A>"), "the name of a byte is not a byte"
+
+
 def test_a_text_begins_with_its_token_unless_the_folder_says_otherwise(tmp_path: Path) -> None:
     """As documented, and in llama.cpp; transformers 5 adds none where the key is missing."""
     before = folder_tokenizer(write(tmp_path, "llama")).encode("the dog").ids
@@ -80,6 +108,22 @@ def test_a_bake_takes_the_folder(tmp_path: Path, case: str) -> None:
     read = read_tokenizer(open_weights(weights), vocab_size=1100)
     assert read.tokenizer.encode("<|im_end|>").ids[-1] in (701, 1001)
     assert [read.tokenizer.encode(text).ids for text in texts()] == recorded()[case]["ids"]
+
+
+def test_a_bake_takes_a_folder_of_unigrams(tmp_path: Path) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    (weights / "tokenizer.json").unlink()
+    write(weights, "unigrams")
+    resolve(bake_options({"weights": weights}))
+    read = read_tokenizer(open_weights(weights), vocab_size=1100).tokenizer
+    ids = read.encode("the dog caf\u00e9").ids
+    assert read.decode(ids) == " the dog caf\u00e9"
+    assert ids == folder_tokenizer(weights).encode("the dog caf\u00e9").ids
+    encoder = write_model(tmp_path / "encoder")
+    (encoder / "tokenizer.json").unlink()
+    write(encoder, "xlm-roberta")
+    text = text_tokenizer_json(open_weights(encoder))
+    assert build(parse(text)).encode(texts()[3]).ids == recorded()["xlm-roberta"]["ids"][3]
 
 
 def test_a_vocabulary_of_another_model_is_refused_by_its_folder(tmp_path: Path) -> None:
@@ -100,10 +144,15 @@ def tiktoken(folder: Path) -> None:
     (folder / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")
 
 
-def unigrams(folder: Path) -> None:
+def words(folder: Path) -> None:
     """The field model_type of trainer_spec, at the end of the file, which counts."""
     data = (folder / "tokenizer.model").read_bytes()
-    (folder / "tokenizer.model").write_bytes(data + b"\x12\x02\x18\x01")
+    (folder / "tokenizer.model").write_bytes(data + b"\x12\x02\x18\x03")
+
+
+def byte_pairs(folder: Path) -> None:
+    file = folder / "sentencepiece.bpe.model"
+    file.write_bytes(file.read_bytes() + b"\x12\x02\x18\x02")
 
 
 def removes_spaces(folder: Path) -> None:
@@ -138,7 +187,14 @@ def no_content(folder: Path) -> None:
     [
         ("llama", cut, r"tokenizer\.model is not a model of SentencePiece$"),
         ("llama", tiktoken, r"tokenizer\.model is not a model of SentencePiece$"),
-        ("llama", unigrams, r"tokenizer\.model: its vocabulary is not of BPE"),
+        ("llama", words, r"tokenizer\.model: its vocabulary is of words or characters"),
+        ("xlm-roberta", byte_pairs, r"bpe\.model: got a vocabulary of BPE, expected unigrams"),
+        (
+            "xlm-roberta",
+            lambda folder: change(folder / CONFIG, tokenizer_class="CamembertTokenizer"),
+            r"json: tokenizer_class: got 'CamembertTokenizer', supported with sentencepiece\.bpe",
+        ),
+        ("unigrams", removes_spaces, r"tokenizer\.model: it changes characters or removes spaces"),
         ("llama", removes_spaces, r"tokenizer\.model: it changes characters or removes spaces"),
         ("llama", other_id, "the added token '<x>' has the id 5000, expected 1000"),
         ("llama", no_content, r"tokenizer_config\.json: added_tokens_decoder has '5000': '<x>'"),
