@@ -24,6 +24,7 @@ from hearthd.text.errors import TextTooLong
 from hearthd.text.space_prefix import after_special, inside
 from hearthd.text.tokenizer_json import (
     MAX_IDS,
+    RARE,
     InvalidTokenizer,
     build,
     for_answers,
@@ -95,6 +96,8 @@ class Tokenizer:
         self.special_token_names = sorted(
             token.content for token in added.values() if token.special
         )
+        unknown = self._special.intersection(tokenizer.encode(RARE, add_special_tokens=False).ids)
+        self._unknown = {id_: added[id_].content for id_ in unknown}
         self.longest_special_name = max(map(len, self.special_token_names), default=0)
         self._at = {
             "start": tokenizer,
@@ -182,6 +185,7 @@ class Tokenizer:
                 SpecialName(start, end, id_)
                 for id_, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
                 if id_ in self._special
+                and self._unknown.get(id_, text[start:end]) in text[start:end]
             ]
 
     def special_id(self, name: str) -> int | None:

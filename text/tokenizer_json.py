@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 # More than any vocabulary has. An index of a vocabulary has an entry for each id.
 MAX_IDS = 2**22
+# The score of unigrams that no text is read as: a sum of a few others is higher.
+UNREAD = -1e4
 _MAX_MESSAGE = 300  # characters of an error of the library
 # For private use, which no vocabulary has, and a letter, which no normalizer removes.
-_RARE = "\U0010fffd\N{CYRILLIC LETTER MULTIOCULAR O}"
+RARE = "\U0010fffd\N{CYRILLIC LETTER MULTIOCULAR O}"
 
 
 class InvalidTokenizer(ValueError):
@@ -80,8 +82,21 @@ def parse(text: str | bytes) -> dict[str, Any]:
 
 
 def for_whole_texts(fields: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer.json that neither cuts texts off nor pads them."""
-    return fields | {"truncation": None, "padding": None}
+    """A tokenizer.json that neither cuts texts off nor pads them.
+
+    Unigrams have the names of special tokens in their vocabulary, with the highest score: only
+    added tokens are to be read by them, which the library can be told not to read.
+    """
+    changed = fields | {"truncation": None, "padding": None}
+    if fields["model"]["type"] == "Unigram":
+        added = fields.get("added_tokens") or []
+        special = {token["content"] for token in added if token.get("special")}
+        vocabulary = [
+            [token, UNREAD if token in special else score]
+            for token, score in fields["model"]["vocab"]
+        ]
+        changed["model"] = fields["model"] | {"vocab": vocabulary}
+    return changed
 
 
 def for_answers(fields: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +125,7 @@ def build(fields: dict[str, Any]) -> tokenizers.Tokenizer:
             ids = {token["content"]: token.pop("id") for token in added}
             tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
             # The library looks the unknown token and the template up when a text needs them.
-            encoded = tokenizer.encode(_RARE, _RARE).ids
+            encoded = tokenizer.encode(RARE, RARE).ids
     # The library raises plain Exception.
     except Exception as error:
         raise InvalidTokenizer(f"{error}"[:_MAX_MESSAGE]) from error

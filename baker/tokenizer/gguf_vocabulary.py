@@ -34,7 +34,7 @@ from hearthd.baker.tokenizer.vocabulary_fields import (
 )
 from hearthd.baker.tokenizer.word_rules import UNNAMED, WORD_RULES, WordRule
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.text.tokenizer_json import no_panic
+from hearthd.text.tokenizer_json import UNREAD, no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 # The rule of a vocabulary like Gemma 4's in a file of the type gpt2: Granite Embedding 311M.
 _SPACED_BPE = "granite-embed-multi-311m"
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
-# A score of unigrams that no text has: a sum of a few others is higher.
-_NEVER = -1e4
 # The ids that llama.cpp assumes where a file does not have them.
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
@@ -243,7 +241,7 @@ def _unigrams(metadata: Mapping[str, object]) -> Tokenizer:
     tokens, types = read_vocabulary(metadata)
     scores = read_scores(metadata, len(tokens))
     pairs = [
-        (token, score if type_ == NORMAL else _NEVER)
+        (token, score if type_ == NORMAL else UNREAD)
         for token, type_, score in zip(tokens, types, scores, strict=True)
     ]
     tokenizer = Tokenizer(Unigram(pairs, read_id(metadata, "unknown", len(tokens)), True))

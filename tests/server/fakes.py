@@ -37,6 +37,7 @@ from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.text import tokenizer_json
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
@@ -103,6 +104,21 @@ def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(data))
     tokenizer.add_special_tokens(list(special))
     return tokenizer
+
+
+def unigrams(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
+    """SentencePiece's unigrams as a server reads them; `special` as in gemma_like.
+
+    The names of special tokens are in the vocabulary, with the highest score, as in published
+    files.
+    """
+    names = [*SPECIAL, *special]
+    pieces = [*sorted({*"".join(_CORPUS), *"<>|_"}), "the", "dog", "ing"]
+    vocabulary = [*((name, 0.0) for name in names), *((piece, -3.0) for piece in pieces)]
+    tokenizer = tokenizers.Tokenizer(models.Unigram(vocabulary, UNK, False))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(names)
+    return tokenizer_json.build(tokenizer_json.for_answers(json.loads(tokenizer.to_str())))
 
 
 def byte_level(

@@ -14,6 +14,7 @@ NAMES = (*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL, *fakes.SPECIAL)
 LIBRARIES = {
     "gemma": fakes.gemma_like(special=NAMES[:4]),
     "bytes": fakes.byte_level(special=NAMES[:4]),
+    "unigrams": fakes.unigrams(special=NAMES[:4]),
 }
 TOKENIZERS = {name: Tokenizer(library, bos=fakes.BOS) for name, library in LIBRARIES.items()}
 SPECIAL_IDS = {name: {lib.token_to_id(n) for n in NAMES} for name, lib in LIBRARIES.items()}
