@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from hearthd.baker.checks.inspection import plain
-from hearthd.baker.hub.verdict import examine
+from hearthd.baker.hub.verdict import require_bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import size_of
@@ -48,7 +48,7 @@ def show_weights(weights: Weights, console: Console) -> None:
     console.print(plain(str(weights.path)), "", sep="\n", soft_wrap=True)
     console.print(table, "")
     try:
-        examine(weights.path)
+        require_bakeable(weights.path)
     except BAKE_ERRORS as error:
         raise NotABundle(str(error)) from error
     console.print(plain(f"next: {command}"), soft_wrap=True)

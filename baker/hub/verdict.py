@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hearthd.baker.memory_bandwidth import physical_cores, read_bandwidth
@@ -76,6 +76,25 @@ def examine(weights: Path) -> Verdict:
             return _of_other_model(plan)
         case _:
             raise AssertionError("weights without a name are never a GRU's")
+
+
+def require_bakeable(weights: Path) -> None:
+    """Raise what `examine` raises, in a fraction of its time: the memory is not computed."""
+    plan = resolve(BakeOptions(weights=weights))
+    if isinstance(plan, LanguagePlan):
+        smallest = replace(
+            plan.program,
+            prefill_tokens=plan.program.prefill_tokens[:1],
+            long_prefill=0,
+            decode_batches=(1,),
+            verify_tokens=plan.program.verify_tokens[:1],
+            pair_tokens=0,
+        )
+        with storing_in(smallest.precision):
+            program = plan.model.program(smallest)
+        plan.model.require_complete(program)
+    elif isinstance(plan, ModelPlan):
+        plan.locate(plan.program())
 
 
 def _of_language_model(plan: LanguagePlan) -> Verdict:
