@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hearthd.bundle.array_manifest import ArraysManifest
+from hearthd.bundle.bake_first import bake_first
 from hearthd.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
 from hearthd.bundle.encoder_manifest import EncoderManifest
 from hearthd.bundle.file_records import MANIFEST, file_type
@@ -52,11 +53,12 @@ def read_manifest(bundle: Path) -> AnyManifest:
             if (actual := file_type(path)) != expected:
                 raise NotABundle(
                     f"{bundle}: not a bundle: {path}: got {actual}, expected {expected}"
+                    f"{bake_first(bundle)}"
                 )
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise NotABundle(
-            f"{bundle}: not a bundle: cannot read {MANIFEST}: {reason(error)}"
+            f"{bundle}: not a bundle: cannot read {MANIFEST}: {reason(error)}{bake_first(bundle)}"
         ) from error
     manifest = parse_manifest(text)
     if text != manifest.to_json():

@@ -32,7 +32,11 @@ PROGRAM = "hearth"
 _EXTRAS = dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub")
 HELP_OPTIONS = ("-h", "--help")
 # Commands of Ollama, and other words for commands of Hearth that are not spelled like them.
-_SYNONYMS = {"show": "inspect", "version": "--version", "delete": "rm"}
+_SYNONYMS = {
+    "show": "inspect", "version": "--version", "delete": "rm", "remove": "rm", "create": "bake",
+    "convert": "bake", "quantize": "bake", "download": "pull", "models": "list", "start": "serve",
+    "complete": "generate",
+}  # fmt: skip
 _PREFIXES = ("hf:", "ollama:", "https://")  # of models that `hearth run` downloads or finds
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -203,6 +207,7 @@ def _exit_with(
         # Hearth's words for what Typer says of a number out of range, or of no number.
         message = error.format_message().replace("Input should be", "expected")
         message = message.partition(", unable to parse")[0].rstrip(".")
+        message = message.removeprefix("Invalid value: ")  # of no argument
         message += "" if message.endswith("?") else "."
         _fail(program, f"{message} See {where} --help.", 2)
     except tuple(errors) as error:

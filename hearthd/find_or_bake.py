@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type, read_manifest
+from hearthd.bundle.bake_first import WEIGHTS_CONFIG
 from hearthd.bundle.instead_of_weights import instead_of_weights
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
@@ -46,7 +47,6 @@ MODEL_HELP = (
     "has, which is baked first; or a bundle: its folder, or its name in --home."
 )
 _LOCK = ".bake-lock"
-_CONFIG = "config.json"  # of a Hugging Face folder
 
 
 class Weights(NamedTuple):
@@ -166,8 +166,10 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
         return _named(model, folder, home)
     if not (folder.is_file() or folder.is_dir()):
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
-    if folder.is_dir() and not (folder / _CONFIG).is_file():
-        reason = f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of weights"
+    if folder.is_dir() and not (folder / WEIGHTS_CONFIG).is_file():
+        reason = (
+            f"{folder}: not a bundle: it has no {MANIFEST}, nor the {WEIGHTS_CONFIG} of weights"
+        )
         raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
     if folder.is_file():
         try:
@@ -214,7 +216,9 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     with needs_baker(f"{unknown}; to bake a model by its name: "):
         if (packaged := _packaged(model)) is not None:
             return packaged
-        names = " or ".join(_similar_packages(model))
+        if (near := _similar_path(folder)) is not None:
+            raise NotABundle(f"{model}: not a bundle: there is no such path; did you mean {near}?")
+        names = " or ".join(_similar_packages(model.lower()))
     raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
 
 
@@ -236,6 +240,16 @@ def _packaged(model: str) -> Weights | None:
         raise NotABundle(
             f"{model}: {error}; give a GGUF file or a Hugging Face folder in place of the name"
         ) from error
+
+
+def _similar_path(path: Path) -> Path | None:
+    """The path in the same folder with the most similar name, if any is similar."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return path.with_name(near[0]) if near else None
 
 
 def _similar_packages(model: str) -> list[str]:
@@ -270,6 +284,16 @@ def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
         name: source_digest(value) if isinstance(value, Path) and value.exists() else value
         for name, value in options.model_dump(exclude_defaults=True).items()
     }
+
+
+def _words(bake: Mapping[str, Any]) -> Iterator[str]:
+    """The options that differ from the defaults, for the name of a bundle; of a file, its name."""
+    for name, value in _normalized(bake).items():
+        path = Path(str(bake[name]))
+        if isinstance(value, str):
+            yield f"{name}-{path.stem}" if path.exists() else value
+        else:
+            yield f"{name}{value}"
 
 
 def _digest(*values: Any) -> str:
@@ -316,11 +340,7 @@ def _find_or_bake(
         if kept := find_kept(home, source):
             check()
             return kept
-        options = (
-            value if isinstance(value, str) else f"{name}{value}"
-            for name, value in _normalized(bake).items()
-        )
-        folder = destination(home, "-".join([weights.name, *options]), source)
+        folder = destination(home, "-".join([weights.name, *_words(bake)]), source)
 
         def beside() -> None:
             check()

@@ -264,6 +264,8 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
     [
         (("serv",), r"hearth: No such command 'serv'. Did you mean 'serve'\? See hearth --help."),
         (("show", "x"), "hearth: No such command 'show'. Use `hearth inspect`."),
+        (("download", "x"), "hearth: No such command 'download'. Use `hearth pull`."),
+        (("batch", "x", "--out", "y"), "hearth batch: give either --bundle or --url. See hearth b"),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),

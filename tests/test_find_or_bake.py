@@ -125,6 +125,7 @@ def test_a_file_as_an_option_counts_by_its_contents(file: Path, bakes: Bakes) ->
     text = file.with_name("text")
     text.write_text("a")
     first = bundle_of(file, calibration=str(text))
+    assert first.name == "my-model-calibration-text"
     assert bundle_of(file, calibration=str(text)) == first
     text.write_text("another")
     bundle_of(file, calibration=str(text))
@@ -298,6 +299,8 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),
         ("folder", "folder: not a bundle: it has no manifest.json, nor .*; specify folder/a.gguf"),
         ("pipe", "pipe: not a bundle: got "),
+        ("foldr", "^foldr: not a bundle: there is no such path; did you mean folder[?]$"),
+        ("folder/b.gguf", "did you mean folder/a.gguf[?]$"),
         ("link", "^link: a symbolic link to gone.gguf, which does not exist; copy or download "),
     ],
 )

@@ -1,0 +1,23 @@
+"""Weights in place of a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hearthd.bundle import NotABundle, read_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_error_says_how_to_bake_them(tmp_path: Path) -> None:
+    folder, file = tmp_path / "tiny llama", tmp_path / "model.gguf"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    file.touch()
+    for path, quoted in ((folder, f"'{folder}'"), (file, str(file))):
+        message = f"; it has weights: bake them with `hearth bake {quoted}`$"
+        with pytest.raises(NotABundle, match=message):
+            read_manifest(path)
