@@ -50,8 +50,14 @@ def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
 
 
 def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
-    """The bundle that `find_bundle` finds; raises NotABundle if there is none."""
+    """The bundle that `find_bundle` finds; raises NotABundle if there is none.
+
+    A path to something else, such as the weights of the same name, does not hide a bundle.
+    """
     found = find_bundle(bundle, folder)
+    kept = (home() if folder is None else expanded(folder)) / Path(bundle)
+    if not is_bundle(found) and len(Path(bundle).parts) == 1 and is_bundle(kept):
+        return kept
     if not found.exists():
         raise unknown_bundle(found, folder)
     return found
@@ -75,6 +81,16 @@ def require_link_target(path: Path) -> None:
             f"{path}: a symbolic link to {path.readlink()}, which does not exist; copy or download "
             "the file again"
         )
+
+
+def similar_path(path: Path) -> str:
+    """The end of an error for a path that does not exist: a similar one beside it, if any."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def similar_names(name: str, folder: Path | None = None) -> list[str]:

@@ -60,6 +60,11 @@ def destination(home: Path, name: str, source: Source) -> Path:
     return home / f"{readable}-{source.digest[:_SUFFIX]}"
 
 
+def name_of(path: Path) -> str:
+    """The name of a folder, or of a file without its suffix."""
+    return path.name if path.is_dir() else path.stem
+
+
 def readable_name(name: str) -> str:
     """A name for a folder, with - in place of characters that names of files should not have."""
     return re.sub(r"[^\w.+-]+", "-", name).strip(".-")[:_MAX_NAME] or "model"

@@ -208,6 +208,8 @@ def _exit_with(
         message = error.format_message().replace("Input should be", "expected")
         message = message.partition(", unable to parse")[0].rstrip(".")
         message = message.removeprefix("Invalid value: ")  # of no argument
+        if "unexpected extra argument" in message and _takes_prompt(error.ctx):
+            message += "; put quotes around a prompt of several words"
         message += "" if message.endswith("?") else "."
         _fail(program, f"{message} See {where} --help.", 2)
     except tuple(errors) as error:
@@ -217,6 +219,10 @@ def _exit_with(
         _fail(program, "interrupted", code)
     sys.stdout.flush()
     sys.exit(code or 0)
+
+
+def _takes_prompt(context: Any) -> bool:
+    return context is not None and any(each.name == "prompt" for each in context.command.params)
 
 
 def _meant(name: str) -> str | None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type, read_manifest
 from hearthd.bundle.bake_first import WEIGHTS_CONFIG
 from hearthd.bundle.instead_of_weights import instead_of_weights
-from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
+from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep, name_of
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.projector_files import projectors_beside
@@ -178,8 +178,7 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
             raise NotABundle(str(error)) from error
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     shard = shard_name(path.name)
-    name = shard.model if shard else path.stem
-    return Weights(str(path), path, name if path.is_file() else path.name)
+    return Weights(str(path), path, shard.model if shard else name_of(path))
 
 
 def _pulled(reference: str, *, images: bool) -> Path:
@@ -216,8 +215,8 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     with needs_baker(f"{unknown}; to bake a model by its name: "):
         if (packaged := _packaged(model)) is not None:
             return packaged
-        if (near := _similar_path(folder)) is not None:
-            raise NotABundle(f"{model}: not a bundle: there is no such path; did you mean {near}?")
+        if meant := bundle_home.similar_path(folder):
+            raise NotABundle(f"{model}: not a bundle: there is no such path{meant}")
         names = " or ".join(_similar_packages(model.lower()))
     raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
 
@@ -240,16 +239,6 @@ def _packaged(model: str) -> Weights | None:
         raise NotABundle(
             f"{model}: {error}; give a GGUF file or a Hugging Face folder in place of the name"
         ) from error
-
-
-def _similar_path(path: Path) -> Path | None:
-    """The path in the same folder with the most similar name, if any is similar."""
-    try:
-        names = [other.name for other in path.parent.iterdir()]
-    except OSError:
-        return None
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
-    return path.with_name(near[0]) if near else None
 
 
 def _similar_packages(model: str) -> list[str]:
@@ -291,7 +280,7 @@ def _words(bake: Mapping[str, Any]) -> Iterator[str]:
     for name, value in _normalized(bake).items():
         path = Path(str(bake[name]))
         if isinstance(value, str):
-            yield f"{name}-{path.stem}" if path.exists() else value
+            yield f"{name}-{name_of(path)}" if path.exists() else value
         else:
             yield f"{name}{value}"
 

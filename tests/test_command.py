@@ -266,6 +266,16 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("show", "x"), "hearth: No such command 'show'. Use `hearth inspect`."),
         (("download", "x"), "hearth: No such command 'download'. Use `hearth pull`."),
         (("batch", "x", "--out", "y"), "hearth batch: give either --bundle or --url. See hearth b"),
+        (
+            ("run", "x", "Name", "a", "color"),
+            "hearth run: .* .a color.; put quotes around a prompt of several words. See hearth r",
+        ),
+        (("list", "x"), r"hearth list: Got unexpected extra argument.* .x.\. See hearth list "),
+        (
+            ("bake", f"{__file__}x"),
+            f"hearth bake: MODEL: got '{__file__}x': there is no such path; did you mean "
+            f"{__file__}[?]",
+        ),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),

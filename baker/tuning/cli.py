@@ -23,7 +23,7 @@ from hearthd.baker.tuning.examples import BadExample
 from hearthd.baker.tuning.training_program import DivergedError
 from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
 from hearthd.baker.tuning.tuning_report import TuningReport
-from hearthd.bundle import bundle_home
+from hearthd.bundle import bundle_home, kept_bundles
 from hearthd.bundle.bundle_home import is_bundle
 from hearthd.models.lora.training import PROJECTIONS
 from hearthd.runtime.interrupts import at_interrupt
@@ -235,11 +235,14 @@ def _run(request: TuneRequest) -> None:
         tune(request, TerminalProgress(console), TuningReport(console, request.out))
     option, name = ("drafter", "drafting") if request.drafter else ("adapter", "tuned")
     weights = request.weights
-    model = request.model if weights is None or is_bundle(weights) else shlex.quote(str(weights))
+    model, tuned = request.model, f"{request.model}-{name}"
+    if weights is not None and not is_bundle(weights):
+        model, tuned = (
+            shlex.quote(str(weights)),
+            shlex.quote(f"{kept_bundles.name_of(weights)}-{name}"),
+        )
     out = shlex.quote(str(request.out))
-    sys.stdout.write(
-        f"{request.out}: next: hearth bake {model} --{option} {out} --out {request.model}-{name}\n"
-    )
+    sys.stdout.write(f"{request.out}: next: hearth bake {model} --{option} {out} --out {tuned}\n")
 
 
 def _named(request: TuneRequest) -> TuneRequest:
@@ -250,6 +253,8 @@ def _named(request: TuneRequest) -> TuneRequest:
     if request.model in recipes():
         return request
     path = Path(request.model)
+    if not path.exists() and (meant := bundle_home.similar_path(path)):
+        raise RecipeError(f"MODEL: got {request.model!r}: there is no such path{meant}")
     if request.weights is not None or not path.exists() or is_bundle(path):
         known = ", ".join(recipes())
         raise RecipeError(
@@ -258,5 +263,7 @@ def _named(request: TuneRequest) -> TuneRequest:
         )
     _, family = opened(path)
     if family.recipe not in recipes():
-        raise RecipeError(f"MODEL: {path} is {family.name}, expected a language model")
+        raise RecipeError(
+            f"MODEL: {path} has weights of {family.name}, expected those of a language model"
+        )
     return replace(request, model=family.recipe, weights=path)

@@ -39,11 +39,11 @@ def run(*arguments: object) -> list[str]:
 
 
 def test_weights_say_which_model_they_are(requests: list[TuneRequest], tmp_path: Path) -> None:
-    weights = small_gemma(tmp_path / "tiny gemma")
+    weights = small_gemma(tmp_path / "tiny gemma 0.1b")
     command = run(weights)
     assert [(each.model, each.weights) for each in requests] == [("gemma3", weights)]
     assert command == [
-        "hearth", "bake", str(weights), "--adapter", "my adapter", "--out", "gemma3-tuned"
+        "hearth", "bake", str(weights), "--adapter", "my adapter", "--out", "tiny gemma 0.1b-tuned"
     ]  # fmt: skip
     assert resolve(bake_options({"weights": command[2]})).record.model == "gemma3"
     assert run("gemma3", "--weights", weights) == command
@@ -61,6 +61,9 @@ def test_a_name_or_a_bundle_is_baked_by_its_name(
 def test_what_is_neither_is_refused(requests: list[TuneRequest], tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="expected a GGUF file, a Hugging Face folder, or one of"):
         run("gemma9")
+    (tmp_path / "manifest.txt").touch()
+    with pytest.raises(RecipeError, match=r"there is no such path; did you mean .*manifest\.txt"):
+        run(tmp_path / "manifest.tx")
     with pytest.raises(NotABundle, match=r"has no config\.json"):
         run(tmp_path)
     (tmp_path / "manifest.json").touch()

@@ -81,6 +81,15 @@ def test_rm_removes_a_bundle_and_nothing_else(home: Path) -> None:
     assert [path.name for path in home.iterdir()] == ["smol"]
 
 
+def test_weights_of_the_same_name_do_not_hide_a_bundle(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "gemma").mkdir()
+    (tmp_path / "gemma" / "config.json").touch()
+    output(bundle_commands.remove, "gemma")
+    assert [path.name for path in home.iterdir()] == ["smol"]
+    with pytest.raises(NotABundle, match=r"^gemma: not a bundle: .*; nothing is removed"):
+        output(bundle_commands.remove, "gemma")
+
+
 def test_ps_shows_the_models_of_a_server() -> None:
     bad = FakeModel(name="bad", error=Corrupt("model.vmfb is missing"))
     with fakes.running(pool(FakeModel(name="good"), bad, pinned=["good"])) as client:
