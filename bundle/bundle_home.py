@@ -49,15 +49,18 @@ def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
     return named if named.exists() else path
 
 
-def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
-    """The bundle that `find_bundle` finds; raises NotABundle if there is none.
-
-    A path to something else, such as the weights of the same name, does not hide a bundle.
-    """
+def find_baked(bundle: str | Path, folder: Path | None = None) -> Path:
+    """As `find_bundle`, but weights with the name of a bundle do not hide it."""
     found = find_bundle(bundle, folder)
-    kept = (home() if folder is None else expanded(folder)) / Path(bundle)
-    if not is_bundle(found) and len(Path(bundle).parts) == 1 and is_bundle(kept):
-        return kept
+    if is_bundle(found) or len(Path(bundle).parts) != 1:
+        return found
+    kept = (home() if folder is None else expanded(folder)) / bundle
+    return kept if is_bundle(kept) else found
+
+
+def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
+    """The bundle that `find_baked` finds; raises NotABundle if there is none."""
+    found = find_baked(bundle, folder)
     if not found.exists():
         raise unknown_bundle(found, folder)
     return found

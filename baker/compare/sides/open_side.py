@@ -98,10 +98,10 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
 def _model_and_adapter(name: str) -> tuple[Path, Path | None]:
     """The paths in `MODEL+ADAPTER`, or in `MODEL`, whose name may have a + too."""
     model, plus, adapter = name.rpartition(ADAPTER)
-    path = bundle_home.find_bundle(name)
+    path = bundle_home.find_baked(name)
     if not plus or path.exists():
         return path, None
-    return bundle_home.find_bundle(model), Path(adapter)
+    return bundle_home.find_baked(model), Path(adapter)
 
 
 def _bundle(name: str, threads: int | None) -> BundleSide:

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from hearthd.baker.compare.sides.open_side import vocabulary_of
 from hearthd.bundle import Corrupt, NotABundle, bundle_home, write_manifest
 from hearthd.server import cli
 from hearthd.server.api.middleware.api_keys import ApiKeys
@@ -84,8 +85,11 @@ def test_rm_removes_a_bundle_and_nothing_else(home: Path) -> None:
 def test_weights_of_the_same_name_do_not_hide_a_bundle(home: Path, tmp_path: Path) -> None:
     (tmp_path / "gemma").mkdir()
     (tmp_path / "gemma" / "config.json").touch()
+    assert bundle_home.find_baked("gemma") == home / "gemma"
+    assert vocabulary_of("gemma") is None, "hearth compare opens the bundle, without a tokenizer"
     output(bundle_commands.remove, "gemma")
     assert [path.name for path in home.iterdir()] == ["smol"]
+    assert bundle_home.find_baked("gemma") == Path("gemma")
     with pytest.raises(NotABundle, match=r"^gemma: not a bundle: .*; nothing is removed"):
         output(bundle_commands.remove, "gemma")
 
