@@ -12,6 +12,7 @@ ALIASES = {
     "/models": "/v1/models",
     "/chat/completions": "/v1/chat/completions",
     "/responses": "/v1/responses",
+    "/responses/compact": "/v1/responses/compact",
     "/chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
     "/responses/input_tokens": "/v1/responses/input_tokens",
     "/completions": "/completion",
