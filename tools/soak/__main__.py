@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from benchmarks.inputs import existing_bundle
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
 from tests.server.certificates import certificate
@@ -270,8 +271,8 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("base", type=Path, help="bundle with places for adapters")
-    parser.add_argument("other", type=Path, help="bundle without")
+    parser.add_argument("base", type=existing_bundle, help="bundle with places for adapters")
+    parser.add_argument("other", type=existing_bundle, help="bundle without")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
