@@ -122,11 +122,10 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
             f"MODEL: {bundle} is a bundle, which is baked already: `hearth serve` opens it"
         )
     bundle_home.require_link_target(Path(argument))
-    if meant := bundle_home.similar_path(Path(argument)):
-        raise BadOption(f"MODEL: got {argument!r}: there is no such path{meant}")
     raise BadOption(
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder"
         f"{suggestion(argument) or ', or one of ' + ', '.join(bakeable())}"
+        f"{bundle_home.similar_path(Path(argument))}"
     )
 
 

@@ -273,8 +273,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("list", "x"), r"hearth list: Got unexpected extra argument.* .x.\. See hearth list "),
         (
             ("bake", f"{__file__}x"),
-            f"hearth bake: MODEL: got '{__file__}x': there is no such path; did you mean "
-            f"{__file__}[?]",
+            f"hearth bake: MODEL: got '{__file__}x', expected a .*; did you mean {__file__}[?]",
         ),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),
