@@ -29,7 +29,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hearthd.runtime.operating_system import sent_bytes
-from hearthd.server.process.connection_memory import ENCRYPTED, PLAIN
+from hearthd.server.process.connection_memory import ENCRYPTED, PLAIN, network_of
 from hearthd.server.process.lingering import LingeringTransport
 from hearthd.server.process.request_parser import RequestParser, TurnControl, error_response
 from hearthd.server.process.request_target import use_origin_form
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
 _LAST_ANSWER = 1.0  # seconds in which a client that sends no more must read more of a response
-_CANDIDATES = 32  # idle connections; the oldest is closed: thousands would take long
+_CANDIDATES = 32  # idle connections; one is closed: thousands would take long
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
@@ -80,8 +80,8 @@ class TimedConnection(H11Protocol):
     """One connection. If there are more than `max_connections`, an idle one is closed.
 
     The same if all take more than `memory` allows. So clients that connect and send nothing use up
-    neither the open files nor the memory. With TLS, a connection counts before its handshake: see
-    tls_connection.py.
+    neither the open files nor the memory. The one that is closed is of the network with the most
+    connections. With TLS, a connection counts before its handshake: see tls_connection.py.
     """
 
     conn: RequestParser
@@ -136,6 +136,8 @@ class TimedConnection(H11Protocol):
         """Called when the client has connected, before a TLS handshake."""
         self.tcp = tcp
         self.connections.add(self)
+        self._network = network_of(tcp.get_extra_info("peername"))
+        self._memory.networks[self._network] += 1
         self.count()
 
     def count(self) -> None:
@@ -162,14 +164,23 @@ class TimedConnection(H11Protocol):
                 if isinstance(other, TimedConnection) and other is not self and other._is_closable
             )
             candidates = itertools.islice(idle, _CANDIDATES)
-            if (other := min(candidates, key=lambda other: other._since, default=None)) is None:
+            if (other := min(candidates, key=TimedConnection._worth, default=None)) is None:
                 break
             log.debug("too many connections: closing an idle one")
             other.abort()
 
+    def _worth(self) -> tuple[int, float]:
+        """The idle connection with the lowest is closed: the oldest of the busiest network."""
+        return -self._memory.networks[self._network], self._since
+
     def forget(self) -> None:
         """Called when the connection is lost."""
+        if self not in self.connections:
+            return
         self.connections.discard(self)
+        self._memory.networks[self._network] -= 1
+        if not self._memory.networks[self._network]:
+            del self._memory.networks[self._network]
         self._memory.taken -= self._counted
         self._counted = 0
 

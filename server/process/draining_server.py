@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import signal
 import threading
@@ -23,6 +24,7 @@ from typing_extensions import override
 from hearthd.runtime.free_memory import free_memory
 from hearthd.runtime.operating_system import HANGUP, has_terminal
 from hearthd.server.fault_isolation import BackgroundTasks, contained
+from hearthd.server.process.accept_queue import AcceptQueue
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.connection_memory import ConnectionMemory, memory_of_connections
 from hearthd.server.process.listening import max_connections
@@ -42,10 +44,9 @@ if TYPE_CHECKING:
 _CANCEL_GRACE = 5
 _TICKS_PER_SECOND = 10  # of uvicorn
 _TICKS_PER_TRIM = 10 * _TICKS_PER_SECOND  # freeing memory takes 1 ms
-_BACKLOG = 2048  # connections that may wait to be accepted
-# Uvicorn accepts this many connections per round of the event loop. A connection too many is
-# closed four rounds later.
-_ACCEPTED_AT_ONCE = 4
+_BACKLOG = 2048  # connections that the kernel keeps until the server accepts them
+# Connections that may wait in the AcceptQueue, at most this part of all.
+_MAX_WAITING, _WAITING_PART = 8192, 4
 
 
 class Drainable(Protocol):
@@ -95,8 +96,7 @@ class DrainingServer(uvicorn.Server):
                 http=self._new_connection,  # type: ignore[arg-type]
                 ws="none",  # otherwise uvicorn uses a WebSocket library that happens to be there
                 loop="asyncio",  # TlsConnection is tested with this one
-                # Uvicorn also sets the length of the queue to this; `startup` corrects it.
-                backlog=_ACCEPTED_AT_ONCE,
+                backlog=_BACKLOG,
                 log_config=None,
                 access_log=False,  # the application writes one
                 server_header=False,
@@ -105,7 +105,10 @@ class DrainingServer(uvicorn.Server):
         )
         self._pool = pool
         self._tls = None if tls is None else TlsOptions(tls.context, client_timeout)
-        self._max_connections = max_connections()
+        files = max_connections()
+        self._max_waiting = min(_MAX_WAITING, files // _WAITING_PART)
+        self._max_connections = files - self._max_waiting
+        self._queue: AcceptQueue | None = None
         self._memory = memory or memory_of_connections(is_limited=False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._had_terminal = False  # when it started, unless SIGHUP is ignored
@@ -133,8 +136,14 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn before it accepts connections."""
         await super().startup(sockets)
-        for bound in sockets or ():
-            bound.listen(_BACKLOG)
+        protocol = functools.partial(
+            self._new_connection,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        self._queue = AcceptQueue(protocol, self._max_waiting)
+        self._queue.accept_from(sockets or ())
         # Only the main thread can handle signals.
         if HANGUP is not None and threading.current_thread() is threading.main_thread():
             self._had_terminal = signal.getsignal(HANGUP) != signal.SIG_IGN and has_terminal()
@@ -216,6 +225,8 @@ class DrainingServer(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn at the end. Abort the connections that are still open."""
+        if self._queue is not None:
+            self._queue.close()
         await super().shutdown(sockets)
         self._abort_connections()
         if self.force_exit:

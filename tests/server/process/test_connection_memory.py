@@ -131,3 +131,25 @@ def test_bodies_wait_for_memory_that_connections_take() -> None:
         assert client.post("/generate", json=body).status_code == 503
         memory.taken = 0
         assert client.post("/generate", json=body).status_code != 503
+
+
+def test_a_crowd_does_not_close_the_connections_of_others(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_timeouts, "_CANDIDATES", 1000)  # all of them
+    memory, client = running
+    target = (client.base_url.host, client.base_url.port)
+    with contextlib.ExitStack() as crowd:
+        other = crowd.enter_context(socket.create_connection(target, timeout=PATIENCE))
+        wait_until(lambda: memory.taken > 0)
+        for _ in range(3 * 120):
+            source = ("127.0.0.2", 0)
+            crowd.enter_context(socket.create_connection(target, PATIENCE, source))
+        wait_until(lambda: memory.networks["127.0.0.2"] > 90)
+        client.get("/health")
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        assert memory.taken <= memory.limit + PLAIN + ENCRYPTED
+    client.close()
+    wait_until(lambda: memory.taken == 0 and not memory.networks)

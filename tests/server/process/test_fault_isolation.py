@@ -98,11 +98,7 @@ FAULTS = [
     "hearthd.server.process.draining_server:free_memory",
     "hearthd.server.process.client_timeouts:TimedConnection.close_if_timed_out",
     # methods of the protocol and its factory, called by the event loop
-    pytest.param(
-        "hearthd.server.process.client_timeouts:TimedConnection.__init__",
-        # The event loop leaves the socket to the garbage collector.
-        marks=pytest.mark.filterwarnings("ignore:Exception ignored in. <socket"),
-    ),
+    "hearthd.server.process.client_timeouts:TimedConnection.__init__",
     "hearthd.server.process.client_timeouts:TimedConnection.accepted",
     "hearthd.server.process.client_timeouts:TimedConnection.data_received",
     "hearthd.server.process.client_timeouts:TimedConnection.handle_events",
