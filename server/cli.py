@@ -105,7 +105,7 @@ def _serve(
 
     SIGTERM and Ctrl-C stop accepting requests, finish the accepted ones and exit; a second signal
     exits at once. SIGHUP reloads the bundles: the server opens each folder again and switches to
-    the new bundle if its self-test passes.
+    the new bundle if its self-test passes. It also reads --tls-cert and --tls-key again.
     """
     loaded = load(flags.typed_values(Settings, {"bundle": bundle, **options}))
     keys = read_keys(loaded.settings)

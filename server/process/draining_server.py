@@ -4,7 +4,7 @@ Uvicorn on a signal closes the port at once, and sse-starlette then cuts every s
 first signal starts to drain: new requests get status 503, and uvicorn shuts down when the last
 accepted request is answered. After a timeout, running requests are cancelled and clients that do
 not read are disconnected. A second signal exits at once. SIGHUP, which Windows does not have,
-reloads the bundles: see services/model_pool.py.
+reloads the bundles, see services/model_pool.py, and the TLS files.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import math
 import signal
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
@@ -27,7 +29,7 @@ from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.accept_queue import AcceptQueue
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.connection_memory import ConnectionMemory, memory_of_connections
-from hearthd.server.process.listening import max_connections
+from hearthd.server.process.listening import CannotListen, max_connections
 from hearthd.server.process.tls_connection import TlsConnection, TlsOptions
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from hearthd.server.process.listening import Tls
 
+log = logging.getLogger(__name__)
 
 # Seconds for cancelled requests to send their last bytes: more than one step on a slow device.
 _CANCEL_GRACE = 5
@@ -104,7 +107,8 @@ class DrainingServer(uvicorn.Server):
             )
         )
         self._pool = pool
-        self._tls = None if tls is None else TlsOptions(tls.context, client_timeout)
+        self._tls = tls
+        self._tls_options = None if tls is None else TlsOptions(tls.context, client_timeout)
         files = max_connections()
         self._max_waiting = min(_MAX_WAITING, files // _WAITING_PART)
         self._max_connections = files - self._max_waiting
@@ -154,14 +158,28 @@ class DrainingServer(uvicorn.Server):
         http = TimedConnection(
             max_connections=self._max_connections, memory=self._memory, **options
         )
-        return http if self._tls is None else TlsConnection(http, self._tls)
+        return http if self._tls_options is None else TlsConnection(http, self._tls_options)
 
     def _on_sighup(self) -> None:
-        """SIGHUP: reload the bundles, or exit if the terminal was closed."""
+        """SIGHUP: reload the bundles and TLS files, or exit if the terminal was closed."""
         if self._had_terminal and not has_terminal():
             self.handle_exit(signal.SIGTERM, None)
         else:
+            with contained("the reload of the TLS files"):
+                self._reload_tls()
             self._reloads.start("reload", self._pool.reload_all())
+
+    def _reload_tls(self) -> None:
+        """Use the TLS files as they are now for new connections, unless they are not valid."""
+        if self._tls is None:
+            return
+        try:
+            self._tls = replace(self._tls)
+        except CannotListen as error:
+            log.error("%s; the server keeps the certificate that it has", error)
+        else:
+            self._tls_options = TlsOptions(self._tls.context, self._client_timeout)
+            log.info("reloaded %s and %s", self._tls.certificate, self._tls.key)
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

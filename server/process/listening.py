@@ -46,11 +46,12 @@ class Tls:
                 raise CannotListen(f"cannot serve HTTPS: {path} does not exist")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            context.load_cert_chain(self.certificate, self.key)
+            # Without a password, OpenSSL would ask for one in the terminal and stop the event loop.
+            context.load_cert_chain(self.certificate, self.key, password="")
         except (OSError, ssl.SSLError) as error:
             raise CannotListen(
                 f"cannot serve HTTPS: {self.certificate} and {self.key} are not a certificate and "
-                f"its private key in PEM format: {error}"
+                f"its private key in PEM format, which is not encrypted: {error}"
             ) from error
         object.__setattr__(self, "context", context)
 
