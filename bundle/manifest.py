@@ -27,6 +27,7 @@ __all__ = [
     "Manifest",
     "ProgramFile",
     "Target",
+    "answer_identity",
     "digest",
     "verify_files",
     "write_manifest",
@@ -132,6 +133,20 @@ def digest(manifest: Manifest) -> str:
     return hashlib.sha256(_fields(manifest).encode()).hexdigest()
 
 
+def answer_identity(manifest: Manifest) -> str:
+    """As `digest`, without golden values and their tolerance.
+
+    A comparison after the bake writes these: the answers of the bundle, and what caches have of
+    them, are the same before it and after it.
+    """
+    kept = {
+        name: value
+        for name, value in _plain(manifest).items()
+        if name != "tolerance" and not name.startswith("golden")
+    }
+    return hashlib.sha256(_text(kept).encode()).hexdigest()
+
+
 def verify_files(bundle: Path, manifest: Manifest) -> None:
     """Compare every file's size and sha256 with the manifest; raises Corrupt."""
     for record in manifest.files:
@@ -149,7 +164,11 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
 
 
 def _fields(manifest: Manifest) -> str:
-    return json.dumps(_plain(manifest), indent=1, ensure_ascii=False, allow_nan=False)
+    return _text(_plain(manifest))
+
+
+def _text(fields: Any) -> str:
+    return json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import digest
+from hearthd.bundle import answer_identity
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 
@@ -30,7 +30,7 @@ def prefix_store(
     """The prefix cache on disk of a bundle; None for none."""
     if options.cache_dir is None or options.cache_ram == 0 or not options.cache_disk:
         return None
-    identity = bytes.fromhex(digest(manifest))
+    identity = bytes.fromhex(answer_identity(manifest))
     if program is not None and program in manifest.other_programs:
         # Programs for different machines may round differently.
         identity = hashlib.sha256(identity + program.file.encode()).digest()

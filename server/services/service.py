@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import MANIFEST, digest
+from hearthd.bundle import MANIFEST, answer_identity
 from hearthd.runtime.open_bundle import hashed_files
 from hearthd.runtime.self_test import Level
 from hearthd.server.errors import SelfTestFailed, Starting
@@ -48,7 +48,7 @@ def fingerprint(
 
     It names the program if the bundle has several, since their logits may differ in the last bits.
     """
-    identity = digest(manifest)
+    identity = answer_identity(manifest)
     if adapter:
         identity = hashlib.sha256(bytes.fromhex(identity) + adapter).hexdigest()
     suffix = f"-{program.target.name}" if program and manifest.other_programs else ""

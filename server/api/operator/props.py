@@ -58,7 +58,7 @@ class Props(BaseModel):
     bos_token: str = Field(description="Name of the token that begins a text, or empty.")
     eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
     build_info: str = Field(description="Name and version of the server.")
-    bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
+    bundle: str = Field(description="The system_fingerprint of answers.")
     is_sleeping: bool = Field(
         description="Whether the model is unloaded. The next request for an answer loads it."
     )

@@ -79,7 +79,7 @@ class Health(BaseModel):
     self_test: SelfTest | None = Field(
         description="null while the self-test is running, and for an unloaded model."
     )
-    bundle: str = Field(description="The system_fingerprint of answers: start of the digest.")
+    bundle: str = Field(description="The system_fingerprint of answers.")
     last_reload: Reloaded | None = Field(description="The last reload. null if there was none.")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.bundle import FileRecord, LanguageManifest, ProgramFile, Target
+from hearthd.bundle import FileRecord, LanguageManifest, ProgramFile, Target, digest
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import LocalLanguageService
@@ -55,6 +55,18 @@ def test_a_fingerprint_names_one_program_of_several(manifest: LanguageManifest) 
     assert fingerprint(manifest, OTHER, b"sql") != other
     single = replace(manifest, other_programs=())
     assert fingerprint(single, single.programs[0]) == fingerprint(single)
+
+
+def test_a_comparison_after_the_bake_changes_no_fingerprint(manifest: LanguageManifest) -> None:
+    """It writes golden values and their tolerance; answers are the same before and after it."""
+    assert manifest.golden
+    compared = replace(manifest, golden=manifest.golden[:0], tolerance=2 * manifest.tolerance)
+    assert fingerprint(compared) == fingerprint(manifest)
+    assert digest(compared) != digest(manifest)
+    longer = replace(manifest, context=manifest.context + 1)
+    first, *others = manifest.files
+    files = replace(manifest, files=(replace(first, sha256="0" * 64), *others))
+    assert len({fingerprint(changed) for changed in (manifest, longer, files)}) == 3
 
 
 def test_answers_name_the_program_that_computed_them(
