@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ WEIGHTS_CONFIG = "config.json"  # of a Hugging Face folder
 
 def bake_first(path: Path) -> str:
     """The end of an error for a path that is not a bundle: what to do if it has weights."""
-    is_bundle = (path / MANIFEST).exists()
-    if not is_bundle and (path.suffix == _GGUF or (path / WEIGHTS_CONFIG).is_file()):
+    # os.path, unlike Path, answers False for a folder that cannot be read.
+    is_bundle = os.path.exists(path / MANIFEST)  # noqa: PTH110
+    has_config = os.path.isfile(path / WEIGHTS_CONFIG)  # noqa: PTH113
+    if not is_bundle and (path.suffix == _GGUF or has_config):
         return f"; it has weights: bake them with `hearth bake {shlex.quote(str(path))}`"
     return ""

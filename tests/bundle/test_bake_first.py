@@ -21,3 +21,9 @@ def test_the_error_says_how_to_bake_them(tmp_path: Path) -> None:
         message = f"; it has weights: bake them with `hearth bake {quoted}`$"
         with pytest.raises(NotABundle, match=message):
             read_manifest(path)
+
+
+def test_a_path_that_cannot_be_read_is_not_a_bundle(tmp_path: Path) -> None:
+    """Path.exists and Path.is_file raise for it, up to Python 3.13."""
+    with pytest.raises(NotABundle, match="cannot read manifest.json: File name too long$"):
+        read_manifest(tmp_path / ("x" * 300))
