@@ -51,9 +51,10 @@ def memory_of_connections(*, is_limited: bool) -> ConnectionMemory:
 def network_of(address: Any) -> str | bytes:
     """What the connections of a client have in common: an IPv4 address, or half of an IPv6 address.
 
-    `address` is a socket's. It is empty for a socket in the file system, and so is the network.
+    `address` is a socket's. The clients of a socket in the file system are one network, "", whether
+    or not they have bound theirs to a name.
     """
-    host: str = address[0] if address else ""
+    host: str = address[0] if isinstance(address, tuple) else ""
     if ":" not in host or "." in host:  # IPv4, also within IPv6
         return host
     return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:_NETWORK_BYTES]

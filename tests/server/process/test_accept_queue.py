@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -138,6 +139,23 @@ def test_a_socket_in_the_file_system_takes_turns_with_addresses(
     clients.enter_context(socket.socket(socket.AF_UNIX)).connect(str(tmp_path / "socket"))
     started = started_by([bound, local], 51)
     assert "" in started[:6]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names outside the file system are Linux's")
+def test_a_client_of_a_socket_in_the_file_system_may_have_a_name(
+    clients: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    local = clients.enter_context(socket.socket(socket.AF_UNIX))
+    local.setblocking(False)
+    local.bind(str(tmp_path / "socket"))
+    local.listen()
+    for name in ("", str(tmp_path / "client"), f"\0{tmp_path}"):
+        client = clients.enter_context(socket.socket(socket.AF_UNIX))
+        if name:
+            client.bind(name)
+        client.connect(str(tmp_path / "socket"))
+        assert network_of(client.getsockname()) == ""
+    assert len(started_by([local], 3)) == 3
 
 
 @pytest.mark.parametrize("resets", [False, True])
