@@ -77,7 +77,7 @@ def read_gguf_adapter(
             b = half_after_half(b, matrix.interleaved)
         if (rank := len(a)) < contents.rank:
             a, b = _with_zeros(a, b, contents.rank)
-            b *= np.float32(contents.scale(rank) / settings.scale)
+            b *= np.float32(contents.relative_scale(rank))
         terms[matrix.module] = LowRank(a=a, b=b, scale=settings.scale)
     digest = files_digest([hashlib.sha256(data).digest()])
     return LoraAdapter(settings=settings, terms=terms, digest=digest)
@@ -115,9 +115,9 @@ class _Contents:
         self._has_alpha = bool(alpha)
         self.alpha = float(alpha or self.rank)  # llama.cpp: without one, the scale is 1
 
-    def scale(self, rank: int) -> float:
-        """The factor of B A of a rank."""
-        return self.alpha / rank if self._has_alpha else 1.0
+    def relative_scale(self, rank: int) -> float:
+        """The scale of the terms of a rank, divided by the scale of the largest rank."""
+        return self.rank / rank if self._has_alpha else 1.0
 
     def require_size(self, file: BinaryIO) -> None:
         """Raise BadAdapter unless a file ends where its tensors do, or BadGguf if they overlap."""

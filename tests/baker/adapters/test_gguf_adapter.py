@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from typing import TYPE_CHECKING, Any
@@ -193,6 +194,19 @@ def test_without_alpha_each_rank_has_the_scale_1(tmp_path: Path) -> None:
     for term in read_adapter(path, ARCHITECTURES["llama"], case.config).values():
         actual = term.scale * (term.b @ term.a)
         np.testing.assert_allclose(actual, expected[len(term.b)], rtol=1e-5, atol=1e-6)
+
+
+def test_the_smallest_alpha_is_read_with_ranks_that_differ(tmp_path: Path) -> None:
+    """Alpha over the largest rank rounds to 0."""
+    case, path = CASES["llama"], tmp_path / "file.gguf"
+    writer = folders.gguf_writer(path)
+    writer.add_float64("adapter.lora.alpha", math.ulp(0.0))
+    for layer, rank in enumerate((1, 4)):
+        for factor, shape in (("a", (rank, case.config.hidden)), ("b", (case.config.ffn, rank))):
+            writer.add_tensor(f"blk.{layer}.ffn_up.weight.lora_{factor}", np.ones(shape, "f4"))
+    folders.close(writer)
+    terms = read_adapter(path, ARCHITECTURES["llama"], case.config)
+    assert {term.scale for term in terms.values()} == {0.0}
 
 
 @pytest.mark.parametrize(
