@@ -71,12 +71,11 @@ class AcceptQueue:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 break
             except OSError as error:
+                report("accepting a connection", error)
                 if error.errno in _NO_FILES:
-                    report("accepting a connection", error)
                     self._loop.remove_reader(bound)
                     self._loop.call_later(_RETRY_SECONDS, self._retry, bound)
-                    break
-                raise
+                break
             connection.setblocking(False)
             self._add(connection, network_of(address))
         if self._next_round is None:

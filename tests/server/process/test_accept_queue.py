@@ -228,6 +228,29 @@ def test_accepting_goes_on_when_files_can_be_opened_again(
     assert caplog.text.count("accepting a connection failed") == 1
 
 
+def test_an_error_keeps_no_accepted_client_waiting(clients: contextlib.ExitStack) -> None:
+    """On Linux, accept raises errors of the network that a connection met meanwhile."""
+    errors = [OSError(errno.EPROTO, "Protocol error")]
+
+    class Bound(socket.socket):
+        @override
+        def accept(self) -> tuple[socket.socket, Any]:
+            try:
+                return super().accept()
+            except BlockingIOError:
+                if errors:
+                    raise errors.pop() from None
+                raise
+
+    bound = clients.enter_context(Bound())
+    bound.setblocking(False)
+    bound.bind(("127.0.0.1", 0))
+    bound.listen()
+    clients.enter_context(connected(bound, OTHER))
+    assert started_by([bound], 1) == [OTHER]
+    assert not errors
+
+
 def test_an_event_loop_without_readers_accepts_itself(bound: socket.socket) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
