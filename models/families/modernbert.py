@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hearthd.models.encoder.texts import Texts
 
 _ROPE_BASE = 160_000.0
+_HEAD_POOLINGS = ("cls", "mean")
 _PERIOD = 3  # the first layer of each three sees the whole text
 
 
@@ -59,8 +60,9 @@ class Config(DecoderConfig):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head_pooling not in ("cls", "mean"):
-            raise ConfigError(f"classifier pooling: got {self.head_pooling}, supported: cls, mean")
+        if self.head_pooling not in _HEAD_POOLINGS:
+            names = ", ".join(_HEAD_POOLINGS)
+            raise ConfigError(f"classifier pooling: got {self.head_pooling}, supported: {names}")
 
     @property
     @override
@@ -148,7 +150,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
         ),
         windows=both_sides(windows_by_type(data, _have_windows(fields["layers"], period))),
         norm_eps=data.number("norm_eps", default=1e-5),
-        head_pooling=data.choice("classifier_pooling", ("cls", "mean"), default="cls"),
+        head_pooling=data.choice("classifier_pooling", _HEAD_POOLINGS, default="cls"),
         activation=data.choice("hidden_activation", ACTIVATIONS, default="gelu"),
     )
 
