@@ -25,5 +25,5 @@ def test_the_error_says_how_to_bake_them(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_read_is_not_a_bundle(tmp_path: Path) -> None:
     """Path.exists and Path.is_file raise for it, up to Python 3.13."""
-    with pytest.raises(NotABundle, match="cannot read manifest.json: File name too long$"):
+    with pytest.raises(NotABundle, match=r"cannot read manifest\.json: File name too long$"):
         read_manifest(tmp_path / ("x" * 300))
