@@ -84,8 +84,9 @@ def parse(text: str | bytes) -> dict[str, Any]:
 def for_whole_texts(fields: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer.json that neither cuts texts off nor pads them.
 
-    Unigrams have the names of special tokens in their vocabulary, with the highest score: only
-    added tokens are to be read by them, which the library can be told not to read.
+    A vocabulary of unigrams has the names of special tokens, with the highest score. Here they have
+    the lowest: a name in a text is then read as the special token only where the library looks for
+    added tokens, which it can be told not to do.
     """
     changed = fields | {"truncation": None, "padding": None}
     if fields["model"]["type"] == "Unigram":

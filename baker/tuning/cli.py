@@ -264,6 +264,6 @@ def _named(request: TuneRequest) -> TuneRequest:
     _, family = opened(path)
     if family.recipe not in recipes():
         raise RecipeError(
-            f"MODEL: {path} has weights of {family.name}, expected those of a language model"
+            f"MODEL: {path} has weights of {family.name}, expected weights of a language model"
         )
     return replace(request, model=family.recipe, weights=path)

@@ -172,7 +172,7 @@ class MLP(nn.Module):
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
-# Of gates: ModernBERT's, and Granite Embedding 97M's.
+# Activations of gated MLPs, by their names in the files of models.
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"gelu": f.gelu, "silu": f.silu}
 
 

@@ -1,6 +1,6 @@
 """The router of a mixture of experts (Shazeer et al., 2017).
 
-In shape comments `N` is tokens, `X` experts, and `C` those that a token goes through.
+In shape comments `N` is tokens, `X` experts, and `C` the experts of each token.
 """
 
 from __future__ import annotations

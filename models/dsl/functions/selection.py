@@ -45,7 +45,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 
 def _stable_order(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     (x,) = arrays
-    # NaN counts as larger than any number, as in the kernel.
+    # NaN counts as infinity. In the kernel it is above infinity, or below -infinity by its sign.
     x = np.where(np.isnan(x), np.inf, x)
     return np.argsort(-x, axis=1, kind="stable")[:, : attrs["count"]].astype(np.int32)
 
@@ -54,8 +54,8 @@ def _stable_order(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
 def top_indices(x: Tensor, *, count: int) -> Tensor:
     """The indices of the `count` largest elements of each row of x (N, M): i32 (N, count).
 
-    That of the largest comes first; of equal elements the first is larger. The extent M is at most
-    2^24, up to which f32 counts.
+    The index of the largest element comes first, and of equal elements the lower index. The extent
+    M is at most 2^24, up to which f32 counts.
     """
     rows, extent = x.shape
     ops.require(1 <= count <= extent, f"1 to {extent} elements, got {count}")

@@ -106,11 +106,11 @@ class Kernel:
 
 
 def equal_share(count: int, *, workgroups: int, largest: int) -> int:
-    """How many of `count` blocks each workgroup has, but the last, which has the rest.
+    """How many of `count` blocks each workgroup has; the last workgroup has what is left.
 
-    It is at most `largest`, and so small that `workgroups` of them suffice if there are as many
-    blocks. With it the rest is as large as can be: threads take several workgroups at a time, and
-    would wait for the one with larger shares.
+    The share is at most `largest`. Otherwise it is the smallest with which `workgroups`, or one for
+    each block if there are fewer blocks, have all blocks. So the share of the last workgroup is
+    about as large: threads take several workgroups at a time, and wait for the largest share.
     """
     shares = max(-(-count // largest), min(count, workgroups))
     return -(-count // shares)

@@ -4,8 +4,8 @@
 // The most elements of a row, whose order is kept on the stack.
 enum { MAX_EXTENT = 4096 };
 
-// Integers in the order of sixteen floats: 0 and -0 are equal, and NaN is above infinity. None of
-// them is INT32_MIN, but for a NaN that no instruction makes.
+// Integers in the order of sixteen floats: 0 and -0 are equal, and NaN is above infinity, or below
+// -infinity if its sign is set. None of them is INT32_MIN, but for a NaN that no instruction makes.
 INLINE i32x16 ordered(f32x16 x) {
     i32x16 bits = (i32x16)(x + 0.0f);
     return bits ^ (bits >> 31 & INT32_MAX);
