@@ -140,7 +140,15 @@ UNNAMED = "default"
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _UNNAMED = (r"[\p{P}\$\+<=>\^~\|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")
 _VIKING = (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", r"\p{N}")
-_SUPERBPE = (r"\p{N}+", r"(?=(?:\d{3})+(?!\d))")
+# A number splits where a multiple of three digits is left. llama.cpp looks ahead at each digit,
+# which takes quadratic time; here a match is a whole piece, and ends where the next one begins.
+_TRIPLES = r"(?>(?:\d{3})+)(?!\d)"
+_NO_TRIPLE = r"(?>(?:[^\d]+|(?<!\d)\d{1,2}(?!\d))*)"
+_HEAD = rf"\d{{0,2}}(?={_TRIPLES})"
+_SUPERBPE = (
+    r"\p{N}+",
+    rf"\A(?!{_TRIPLES}){_NO_TRIPLE}{_HEAD}|\d{{3}}(?:(?=\d)|{_NO_TRIPLE}(?:{_HEAD})?)",
+)
 # Names of the same rule stand together.
 _RULES: Sequence[tuple[str, WordRule]] = (
     ("dbrx smaug-bpe chatglm-bpe", WordRule(parts=_THREE_DIGITS)),

@@ -7,13 +7,17 @@ the models, Hearth follows that file: the texts in which both differ are left ou
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Sequence, Split
 
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.word_rules import UNNAMED, WORD_RULES
@@ -98,6 +102,34 @@ def test_texts_have_the_tokens_of_llama_cpp(rule: str) -> None:
     assert len(compared) > 50
     for text, actual, expected in compared:
         assert actual == expected, repr(text)
+
+
+def _words(rule: str, text: str) -> list[str]:
+    """The words of a text, before their bytes are represented by characters."""
+    *splits, _ = WORD_RULES[rule].parts
+    return [word for word, _ in Sequence(splits).pre_tokenize_str(text)]
+
+
+def test_superbpe_splits_numbers_where_llama_cpp_s_pattern_does() -> None:
+    pattern = Sequence(
+        [Split(Regex(part), "isolated") for part in (r"\p{N}+", r"(?=(\d{3})+(?!\d))")]
+    )
+    rng = random.Random(0)
+    for alphabet in ("1234567890", "12\u00bd", "1234\u00b2 a", "12\u0663\u00bd"):
+        for _ in range(2000):
+            text = "".join(rng.choices(alphabet, k=rng.randint(1, 40)))
+            expected = [word for word, _ in pattern.pre_tokenize_str(text)]
+            assert _words("superbpe", text) == expected, repr(text)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "count"), [("1", 100_000), ("1", 100_001), ("\u00bd1", 50_000)]
+)
+def test_the_time_to_split_a_long_number_is_not_quadratic(repeated: str, count: int) -> None:
+    """llama.cpp's pattern takes 25 s of the first."""
+    start = time.process_time()
+    _words("superbpe", repeated * count)
+    assert time.process_time() - start < 5
 
 
 def test_a_file_that_names_no_rule_has_llama_cpp_s_own() -> None:
