@@ -153,7 +153,11 @@ def manifest_of(
     return LanguageManifest(
         format=FORMAT,
         architecture="fake",
-        config={"hidden": runtime.hidden, "pooling": pooling},
+        config={
+            "hidden": runtime.hidden,
+            "pooling": pooling,
+            "answers": f"{runtime.spread} {runtime.habit}",
+        },
         precision="f32",
         storages={},
         vocab_size=runtime.vocab_size,
