@@ -89,7 +89,13 @@ _LLAMA3 = WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True)
 _QWEN2 = _words(_llama3(r"\p{N}"))
 _GPT4O_WORDS = _gpt4o(_THREE, _CONTRACTION)
 _GPT4O = _words(_GPT4O_WORDS)
-_THOUSANDS = r"\d{1,3}(?=(?:\d{3})*\b)"  # groups of three digits, from the end of a number
+# Groups of three digits, from the end of a number that no letter follows. llama.cpp's pattern,
+# \d{1,3}(?=(?:\d{3})*\b), looks ahead at each digit, which takes quadratic time. Here such numbers
+# are split off first; then other pieces stay, and a number loses one or two digits at its start.
+_THOUSANDS = (
+    r"(?<!\d)(?>\d+)(?!\w)",
+    r"\A(?=\d*\D)(?m:.+)|\A\d{1,2}(?=(?>(?:\d{3})+)\z)|\d{3}|\d{1,2}",
+)
 _DEEPSEEK_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_ASIAN)
 
@@ -165,7 +171,7 @@ _RULES: Sequence[tuple[str, WordRule]] = (
         WordRule(parts=_SINGLE_DIGITS),
     ),
     ("gpt-4o kanana2 llama4 minimax-m2 talkie", WordRule(parts=_GPT4O)),
-    ("tiny_aya cohere2moe", WordRule(parts=_words(_THOUSANDS, _GPT4O_WORDS))),
+    ("tiny_aya cohere2moe", WordRule(parts=_words(*_THOUSANDS, _GPT4O_WORDS))),
     ("granite-embed-multi-97m", WordRule(parts=_GPT4O, whole_words=True)),
     ("tekken", WordRule(parts=_words(_gpt4o(r"\p{N}", "")), whole_words=True, adds_bos=True)),
     ("qwen2", WordRule(parts=_QWEN2, composed=True)),
