@@ -55,7 +55,7 @@ def _llama3(digits: str) -> str:
 def _gpt4o(digits: str, ending: str, without: str = "") -> str:
     """As `_llama3`, where a capital starts a new word.
 
-    `ending` follows a word, and `without` says which letters are no part of it.
+    `ending` follows a word, and `without` excludes letters from it.
     """
     upper, lower = (rf"[{case}\p{{Lm}}\p{{Lo}}\p{{M}}{without}]" for case in _CASES)
     return (

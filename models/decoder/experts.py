@@ -155,7 +155,8 @@ class MixtureOfExperts(nn.Module):
         # The compiler rejects the comparisons of `top_indices` in the dispatch of a product
         # (`large_vector_sizes` in docs/iree-reports.md).
         logits = ops.barrier(self.logits(x))
-        ranked = logits  # a softmax and a sigmoid keep their order
+        # A softmax and a sigmoid keep the order, but for logits so far apart that scores are equal.
+        ranked = logits
         if self.choice is not None:
             scores = f.sigmoid(logits) if config.scores == f.SIGMOID else f.softmax(logits)
             ranked = scores + f.along_axes(self.choice.bias, scores, (0,))

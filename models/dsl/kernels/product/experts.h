@@ -56,9 +56,9 @@ INLINE int some_have(Routing routing, size_t row, size_t expert) {
 }
 
 // Finds the next rows, from `*next` on, of an expert, at most `most`. Their number is 1, 2, 4, 8 or
-// 16, with the last one repeated, or 0 if there are none. Of 9 to 12 rows, the first 8 are found: a
-// second pass over the matrix takes less time than the repeated rows. In tiles all are found, since
-// 8 rows take as long as 16.
+// 16, with the last one repeated, or 0 if there are none. Of 9 to 12 rows only the first 8 are
+// found, and the next call finds the rest: a second pass over the matrix takes less time than
+// repeated rows. In tiles all are found, since 8 rows take as long as 16.
 INLINE int next_rows(size_t found[TOGETHER], int most, int in_tiles, Routing routing, size_t expert,
                      size_t *next) {
     int count = 0, filled = 1;
