@@ -129,6 +129,12 @@ def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]
         for bits in (16, 8):
             named = variant(name.format(matrix_format.symbol), bits)
             yield named, "product/linear.c", macros | product | {"ACTIVATION_BITS": str(bits)}
+    for bits in (16, 8):
+        bits_macros = macros | {"ACTIVATION_BITS": str(bits), "ROUNDED": "1"}
+        rounded = variant(f"linear_{matrix_format.symbol}_rounded", bits)
+        yield rounded, "product/linear_rounded.c", bits_macros
+        rounding = variant(f"round_rows_{matrix_format.symbol}", bits)
+        yield rounding, "product/round_rows.c", bits_macros
     yield f"embedding_{table.symbol}", "product/embedding.c", table_macros
     if table.split is not None:
         upper, lower = table.split.upper, table.split.lower

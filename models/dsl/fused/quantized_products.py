@@ -6,6 +6,7 @@ there are.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.kernel_sources import variant
-from hearthd.models.dsl.matrix_format import FORMATS, ROWS
+from hearthd.models.dsl.matrix_format import FORMATS, GROUP, ROWS
 from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.matrix_values import dequantized, quantized_product
-from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, equal_share, require
+from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, Scratch, equal_share, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
 
@@ -37,6 +38,11 @@ _MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
 # Activations of 8 bits are multiplied in half the time, so that rounding them twice matters; with a
 # grid it matters more that many rows share what is looked up.
 _MAX_SMALL_ROWS, _MAX_GRID_ROWS = 16, 64
+# The fewest rows that a kernel rounds before, for all workgroups: fewer are multiplied faster by
+# weights that stay in registers. It rounds groups of _PANEL, which take so many f32 in each row, by
+# the bits of activations (kernels/product/strips.h).
+_FEWEST_ROUNDED, _PANEL, _ROUNDING_WORKGROUPS = 32, 16, 16
+_CELL = {8: 13, 16: 23}
 
 
 def format_of(attrs: Attrs) -> MatrixFormat:
@@ -138,6 +144,26 @@ def _limits(types: Types, attrs: Attrs) -> None:
     require(outputs is None or outputs % ROWS == 0, f"a multiple of {ROWS} outputs")
 
 
+def _linear_kernel(types: Types, outputs: int, attrs: Attrs) -> Kernel:
+    matrix_format, activation_bits = format_of(attrs), bits_of(attrs)
+    kernel = product_kernel(f"linear_{matrix_format.symbol}", types, outputs, attrs)
+    rows, columns = types[0].shape
+    if rows < _FEWEST_ROUNDED or matrix_format.operand_bits > 8:
+        return kernel
+    share = equal_share(rows, workgroups=_ROUNDING_WORKGROUPS, largest=rows)
+    rounding = Kernel(
+        function=variant(f"round_rows_{matrix_format.symbol}", activation_bits),
+        sizes=(share, rows, columns),
+        workgroups=-(-rows // share),
+    )
+    panels = -(-columns // (_PANEL * GROUP))
+    return replace(
+        kernel,
+        function=variant(f"linear_{matrix_format.symbol}_rounded", activation_bits),
+        scratch=Scratch(kernel=rounding, size=rows * panels * _PANEL * _CELL[activation_bits]),
+    )
+
+
 linear_quantized: Fused = Fused(
     name="linear_quantized",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
@@ -145,9 +171,7 @@ linear_quantized: Fused = Fused(
     "its first `outputs` rows.",
     reference=_linear_quantized,
     limits=_limits,
-    kernel=lambda types, result, attrs: product_kernel(
-        f"linear_{format_of(attrs).symbol}", types, result.shape[1], attrs
-    ),
+    kernel=lambda types, result, attrs: _linear_kernel(types, result.shape[1], attrs),
     rows_apart=True,
     samples=lambda rng: [
         Sample(

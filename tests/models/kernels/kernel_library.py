@@ -113,7 +113,7 @@ def _left_out(formats: Sequence[MatrixFormat], few: Sequence[MatrixFormat]) -> s
     return {
         f"{pattern.format(form.symbol)}{suffix}"
         for patterns, kept in (
-            (("linear_{}", "embedding_{}"), formats),
+            (("linear_{}", "linear_{}_rounded", "round_rows_{}", "embedding_{}"), formats),
             (("routed_linear_{}", "linear_{}_adapted"), few),
         )
         for form in STORED
@@ -141,8 +141,8 @@ def write_sources(names: Sequence[str]) -> list[Path]:
     sources = defaultdict[tuple[str, ...], list[str]](list)
     for name in names:
         macros = KERNELS[name].macros
-        bits = macros.get("ACTIVATION_BITS", "16")
-        sources[("integers", bits) if "PLANES" in macros else (name,)].append(name)
+        rounding = macros.get("ACTIVATION_BITS", "16"), macros.get("ROUNDED", "0")
+        sources[("integers", *rounding) if "PLANES" in macros else (name,)].append(name)
     texts = {}
     for key, together in sources.items():
         text = "".join(map(source_text, together))

@@ -123,7 +123,7 @@ def test_integers_are_unpacked_as_they_were_packed(form: MatrixFormat) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", [1, 13, 93])
+@pytest.mark.parametrize("rows", [1, 13, 149])
 def test_a_product_is_exact_to_the_bits_of_the_activations(
     kernels: Kernels, form: MatrixFormat, shape: tuple[int, int], rows: int, activation_bits: int
 ) -> None:

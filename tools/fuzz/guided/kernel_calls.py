@@ -44,7 +44,7 @@ _MARGIN = 256  # bytes before a result that must stay as they are
 
 def _sizes(n: Numbers) -> tuple[int, int, int]:
     """Rows, blocks of sixteen outputs, groups of 32 columns."""
-    limits = n.one_of((20, 20, 5), (50, 3, 40), (3, 3, 600))  # more groups than a panel has
+    limits = n.one_of((20, 20, 5), (150, 3, 40), (3, 3, 600))  # more groups than a panel has
     rows, blocks, groups = (n.between(1, limit) for limit in limits)
     return rows, blocks, groups
 

@@ -112,7 +112,7 @@ INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const i
 // Eight columns of each of two rows: of the quads from `quad`, rows from `2 * pair`. Four bits are
 // unpacked after the rows of two vectors are beside each other.
 INLINE int8x16_t pair_of(Run run, int quad, int pair) {
-    int is_upper = quad >= QUADS / 2, is_packed = run.bits == 4;
+    int is_upper = quad >= QUADS / 2, is_packed = run.low && run.bits == 4;
     if (is_packed)
         run.quads = (const int8_t *)run.low, run.low = 0, quad -= is_upper ? QUADS / 2 : 0;
     int32x4_t a = vreinterpretq_s32_s8(quarter_of(&run, quad, pair / 2));

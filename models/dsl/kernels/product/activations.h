@@ -7,10 +7,17 @@
 
 #include "isa/dot.h"
 
+// ROUNDED is 1 in kernels that round rows for others, and in these (strips.h). Tiles multiply rows
+// that each workgroup rounds.
+#ifndef ROUNDED
+#define ROUNDED 0
+#endif
+#define STRIPS (ROUNDED && !TILES)
+
 // The rows of x that a tile holds, the rows that share STRIP groups of a grid, and the groups of a
 // panel, which takes at most 53 KiB of stack: a worker has 128.
 enum { TILE_ROWS = 16, PANEL_ROWS = 64 / PARTS, STRIP = 16 };
-enum { CELLS = TILES && PARTS == 1 ? PANEL_ROWS * STRIP : 512 };
+enum { CELLS = STRIPS ? STRIP : TILES && PARTS == 1 ? PANEL_ROWS * STRIP : 512 };
 
 // The fewest rows that tiles multiply faster than vectors. Halves of a group are two products.
 INLINE int min_tile_rows(const Matrix *matrix) {
@@ -24,7 +31,10 @@ INLINE int min_tile_rows(const Matrix *matrix) {
 // multiplied as pairs (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each
 // four, then 1 and 3.
 typedef struct {
-    _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
+#if !STRIPS  // else they lie where other kernels' arrays do
+    _Alignas(64)
+#endif
+        int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
     float scale[CELLS], total[2][CELLS];
 } Activations;
@@ -45,7 +55,7 @@ INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254;
 
 // Groups of a row of x that are fetched ahead: another core may have written them, and rows are
 // read side by side, which a CPU's own fetching does not foresee.
-enum { SOON_READ = 4 };
+enum { SOON_READ = STRIPS ? 16 : 4 };
 
 // The largest magnitude of each of four groups of x. Floats that are not negative have the order of
 // their bits, and the maximum of integers takes one instruction in place of three. NaN is the

@@ -247,6 +247,18 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
     if (matrix->minimum) fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, of);
 }
 
+// Fetches what is stored of a later group than `at`, without scales of super-blocks.
+INLINE void fetch_all(const Matrix *matrix, size_t at) {
+    const Integers *of = &matrix->integers;
+    for (int i = 0; i < 2; i++) {
+        Plane plane = of->planes[i];
+        if (plane.bits) fetch_group(plane.bytes, group_bytes(plane), at, of);
+    }
+    if (of->grid.count) fetch_group(of->index, index_bytes(&of->grid), at, of);
+    if (of->extra) fetch_group(of->extra, (size_t)(of->grid.extra_bytes * ROWS), at, of);
+    fetch_factors(matrix, at);
+}
+
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
 //
 //   BITS            bits of an integer, as products take it
