@@ -209,16 +209,22 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     """The weights of an installed package for a name; raises NotABundle, which says what it is."""
     from hearthd.baker.hub.reference import suggestion
 
+    missing = f"{model}: not a bundle: there is no such path"
     if meant := suggestion(model):
-        raise NotABundle(f"{model}: not a bundle: there is no such path{meant}")
-    unknown = bundle_home.unknown_bundle(folder, home)
-    with needs_baker(f"{unknown}; to bake a model by its name: "):
+        raise NotABundle(f"{missing}{meant}")
+    similar = bundle_home.similar_path(folder)
+    if len(folder.parts) > 1 or folder.suffix == ".gguf":  # a path, and not a name
+        raise NotABundle(f"{missing}{similar or '; check its spelling and the current folder'}")
+    with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
         if (packaged := _packaged(model)) is not None:
             return packaged
-        if meant := bundle_home.similar_path(folder):
-            raise NotABundle(f"{model}: not a bundle: there is no such path{meant}")
-        names = " or ".join(_similar_packages(model.lower()))
-    raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
+        if similar:
+            raise NotABundle(f"{missing}{similar}")
+        names = ", ".join(_similar_names(model.lower(), home))
+    raise NotABundle(
+        f"{missing}, and no bundle of this name in {_home(home)}; specify a GGUF file, a Hugging "
+        f"Face folder, hf:ORG/REPO, ollama:NAME, or one of: {names}"
+    )
 
 
 def _packaged(model: str) -> Weights | None:
@@ -237,15 +243,17 @@ def _packaged(model: str) -> Weights | None:
         return Weights(model, packaged_file(packaged_weights(model)), model)
     except WeightsError as error:
         raise NotABundle(
-            f"{model}: {error}; give a GGUF file or a Hugging Face folder in place of the name"
+            f"{model}: {error}; specify a GGUF file, a Hugging Face folder or hf:ORG/REPO in "
+            "place of the name"
         ) from error
 
 
-def _similar_packages(model: str) -> list[str]:
-    """The models with packaged weights whose names are similar; all of them if none is."""
+def _similar_names(model: str, home: Path | None) -> list[str]:
+    """The bundles and the models with packaged weights whose names are similar, or all of them."""
     from hearthd.baker.pipeline.recipe import recipes
 
-    names = [name for name, sizes in recipes().items() if any(recipe.weights for recipe in sizes)]
+    packaged = {name for name, sizes in recipes().items() if any(each.weights for each in sizes)}
+    names = sorted(packaged.union(bundle_home.similar_names(model, home)))
     return difflib.get_close_matches(model, names) or names
 
 

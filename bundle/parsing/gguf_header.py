@@ -148,7 +148,9 @@ def _check_magic(cursor: _Cursor) -> None:
     """Read the magic; raises BadGguf for another format."""
     head = cursor.take(min(HEAD_BYTES, cursor.bytes), ahead=True)
     if not head.startswith(MAGIC):
-        reason = other_format(head) or f"it does not start with {MAGIC.decode()}"
+        reason = other_format(head) or (
+            f"it does not start with {MAGIC.decode()}; specify a GGUF file or a Hugging Face folder"
+        )
         raise BadGguf(f"{cursor.path} is not a GGUF file: {reason}")
     cursor.take(len(MAGIC))
 
