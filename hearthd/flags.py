@@ -42,7 +42,8 @@ _METAVARS = {
 class GroupedOptions(TyperCommand):
     """A command whose --help has one section for each group of the schema's fields.
 
-    Typer writes the type in Python behind an argument, and braces around a required one.
+    Typer writes the type in Python behind an argument, braces around a required one, and a slash
+    before a switch that can only be turned off.
     """
 
     @override
@@ -61,7 +62,7 @@ class GroupedOptions(TyperCommand):
                 is_argument = parameter.param_type_name == "argument"
                 default = "Arguments" if is_argument else "Options"
                 section = getattr(parameter, "rich_help_panel", None) or default
-                name = name.partition(" <")[0] if is_argument else name
+                name = name.partition(" <")[0] if is_argument else name.removeprefix(" / ")
                 sections.setdefault(section, []).append((name, text))
         for section, records in sections.items():
             with formatter.section(section):
@@ -73,9 +74,11 @@ class BadFlag(Exception):
 
 
 def takes(
-    schema: type[BaseModel], *, leave_out: frozenset[str] = frozenset()
+    schema: type[BaseModel], *, leave_out: frozenset[str] = frozenset(), group: str | None = None
 ) -> Callable[[Command], Command]:
     """Add a flag for every field of the schema to a command that takes `**flags`.
+
+    `group` is the section of --help for the fields that name none.
 
     The command gets the typed text by the field's name, a list of texts if the flag is repeatable,
     or a bool if it is a switch. Pass these to `typed_values`.
@@ -88,7 +91,7 @@ def takes(
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         fields = schema.model_fields.items()
-        flags = [_parameter(name, field) for name, field in fields if name not in leave_out]
+        flags = [_parameter(name, field, group) for name, field in fields if name not in leave_out]
         parameters = [*declared, *flags]
         # Typer reads a command's parameters from these two attributes.
         vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
@@ -127,8 +130,8 @@ def _json(text: str) -> Any:
         return text  # the model rejects it
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    group = _extra(field).get("group")
+def _parameter(name: str, field: FieldInfo, group: str | None) -> inspect.Parameter:
+    section = _extra(field).get("group", group)
     is_switch = field.annotation is bool
     on, off = "" if _extra(field).get("only_off") else flag(name), flag(f"no_{name}")
     option = typer.Option(
@@ -136,7 +139,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         help=f"{field.description}{_default(field)}",
         metavar=None if is_switch else metavar(field),
         show_default=False,
-        rich_help_panel=str(group) if group else None,
+        rich_help_panel=str(section) if section else None,
     )
     value_type = bool if is_switch else list[str] if _is_repeatable(field) else str
     return inspect.Parameter(

@@ -47,7 +47,7 @@ ERRORS: dict[type[Exception], int] = {
 _Bundles = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[MODEL]...",
+        metavar="MODEL",
         autocompletion=bundle_home.completed_names,
         help=f"{MODEL_HELP} Or a folder of bundles. Default: all bundles in --home.",
         show_default=False,

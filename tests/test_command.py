@@ -115,6 +115,21 @@ def test_the_help_of_a_command_shows_no_types_of_python(name: str, run: Run) -> 
     assert not [line for line in stdout if re.match(r"  \S+ <\w+|.*\.\.\.\.", line)]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_names_each_argument_and_option_once(name: str, run: Run) -> None:
+    usage, *lines = run(name, "--help").stdout.splitlines()
+    assert "[[" not in usage
+    assert not [line for line in lines if re.match(r" +/ --", line)]
+
+
+@pytest.mark.parametrize("name", ["run", "chat", "generate"])
+def test_options_of_the_sampler_are_a_section_of_their_own(name: str, run: Run) -> None:
+    sections = run(name, "--help").stdout.partition("\nOptions:\n")[2].split("\n\n")
+    assert "--help" in sections[0]
+    assert "--temperature" not in sections[0]
+    assert sections[1].startswith("Generation:\n  --temperature X ")
+
+
 def test_the_names_of_models_are_words_of_their_own(run: Run) -> None:
     lines = [line.split() for line in run("bake", "--help").stdout.splitlines()]
     assert {line[0] for line in lines if "--precision" in line[1:]} > set(recipes())

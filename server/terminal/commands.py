@@ -90,7 +90,7 @@ run = _typer()
 
 
 @generate.command(cls=BakesFirst)
-@flags.takes(GenerationFields, leave_out=NOT_HERE)
+@flags.takes(GenerationFields, leave_out=NOT_HERE, group="Generation")
 def _generate(
     context_: typer.Context,
     model: Model,
@@ -143,7 +143,7 @@ def _generate(
 
 
 @chat.command(cls=BakesFirst)
-@flags.takes(ChatFields, leave_out=NOT_HERE)
+@flags.takes(ChatFields, leave_out=NOT_HERE, group="Generation")
 def _chat(
     context_: typer.Context,
     model: Model,
