@@ -239,8 +239,8 @@ def _finish(verification: LaterVerification) -> None:
     if verification.is_alive():
         sys.stdout.flush()
         _note(
-            "the answer is complete; compares the new bundle with NumPy, once, which takes about "
-            "as long as its bake; Ctrl-C is safe and leaves it to the next command"
+            "the answer is complete; Hearth compares the new bundle with NumPy, once, which takes "
+            "about as long as its bake; Ctrl-C is safe and leaves it to the next command"
         )
         verification.join()
     if verification.result:
