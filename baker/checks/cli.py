@@ -108,7 +108,8 @@ def _verify(
         issuer=issuer,
     )
     progress = TerminalProgress(open_console(stderr=True))
-    verdicts = verification.verify(bundle, open_console(quiet=as_json), progress, signer)
+    console = open_console(quiet=as_json, soft_wrap=True)
+    verdicts = verification.verify(bundle, console, progress, signer)
     if as_json:
         print(json.dumps({file: verdict.as_json() for file, verdict in verdicts.items()}))  # noqa: T201
     if not all(verdict.passed for verdict in verdicts.values()):
