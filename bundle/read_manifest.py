@@ -51,8 +51,9 @@ def read_manifest(bundle: Path) -> AnyManifest:
     try:
         for path, expected in ((bundle, "a folder"), (bundle / MANIFEST, "a file")):
             if (actual := file_type(path)) != expected:
+                named = "" if path == bundle else f" {path}:"
                 raise NotABundle(
-                    f"{bundle}: not a bundle: {path}: got {actual}, expected {expected}"
+                    f"{bundle}: not a bundle:{named} got {actual}, expected {expected}"
                     f"{bake_first(bundle)}"
                 )
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
@@ -86,7 +87,7 @@ def parse_manifest(text: str) -> AnyManifest:
     try:
         data = strict_json.parse(text)
     except ValueError as error:
-        raise NotABundle(f"{MANIFEST}: not JSON: {error}") from error
+        raise NotABundle(f"{MANIFEST}: {error}") from error
     version = data.get("format") if isinstance(data, dict) else None
     if version != FORMAT:
         raise WrongFormat(

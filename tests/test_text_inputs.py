@@ -107,8 +107,8 @@ def test_an_empty_file_is_named_or_has_nothing(content: bytes, tmp_path: Path) -
         ("keys", "must contain API keys"),
         ("template", "expected the source of a template"),
         ("examples", "has no examples"),
-        ("json", "Expecting value"),
-        ("adapter", "Expecting value"),
+        ("json", "not JSON: Expecting value"),
+        ("adapter", "not JSON: Expecting value"),
     ):
         with pytest.raises(Exception, match=says) as raised:
             READERS[name][1](path)

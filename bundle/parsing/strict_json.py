@@ -45,6 +45,8 @@ def parse(text: str, *, keep_unusable: bool = False) -> Any:
             parse_int=lambda number: _integer(number, unusable),
             object_pairs_hook=_object,
         )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if "\\ud" in text.lower():

@@ -80,7 +80,7 @@ def test_signatures_of_others_are_accepted(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("invalid/empty.json", "not a signature: Expecting value"),
+        ("invalid/empty.json", "not a signature: not JSON: Expecting value"),
         ("invalid/missing-envelope.json", "not a signature: dsseEnvelope: missing field"),
         ("invalid/missing-verification-material.json", "verificationMaterial: missing field"),
         ("invalid/missing-tlog-entries.json", "signed with a certificate, expected the key e8450d"),
