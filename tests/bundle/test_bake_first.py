@@ -21,6 +21,8 @@ def test_the_error_says_how_to_bake_them(tmp_path: Path) -> None:
         message = f"; it has weights: bake them with `hearth bake {quoted}`$"
         with pytest.raises(NotABundle, match=message):
             read_manifest(path)
+    with pytest.raises(NotABundle, match=rf"^{file}: not a bundle: got a file, expected a folder"):
+        read_manifest(file)
 
 
 def test_a_path_that_cannot_be_read_is_not_a_bundle(tmp_path: Path) -> None:
