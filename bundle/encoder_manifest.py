@@ -73,7 +73,9 @@ class EncoderManifest(ArraysManifest):
                     f"{ENCODER_INPUTS}"
                 )
         if not self.functions:
-            raise NotABundle(f"{MANIFEST}.functions: got none, expected those of an encoder")
+            raise NotABundle(
+                f"{MANIFEST}.functions: got none, expected the functions of an encoder"
+            )
 
     @property
     def by_length(self) -> tuple[FunctionSpec, ...]:

@@ -269,7 +269,7 @@ def _parse_statement(path: Path, payload: bytes) -> SignedFiles:
         digests = _digests(statement["predicate"]["resources"])
         root = hashlib.sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
         if statement["subject"][0]["digest"]["sha256"] != root:
-            raise ValueError("the digest of the subject is not that of the files")
+            raise ValueError("the digest of the subject does not match the digests of the files")
     except ValueError as error:
         _refuse(path, f"not a statement that Hearth reads: {error}")
     ignored = statement["predicate"]["serialization"].get("ignore_paths", ())

@@ -91,7 +91,7 @@ def save(weights: dict[str, Array], folder: Path) -> None:
 
 
 def hugging_face_config(config: Config = CONFIG) -> dict[str, Any]:
-    """A configuration of two layers, of which one sees all tokens, by Hugging Face's names."""
+    """A configuration of two layers, one of them with full attention, by Hugging Face's names."""
     return {
         "model_type": "gemma3_text",
         "num_hidden_layers": config.layers,

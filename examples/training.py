@@ -118,7 +118,7 @@ def train(
         if step % max(1, steps // 10) == 0 or step == steps - 1:
             say(f"step {step:5}  loss {losses[step]:.4f}")
     largest = max(abs(a / b - 1) for a, b in zip(losses, in_numpy, strict=False))
-    say(f"the first {len(in_numpy)} losses equal those of NumPy within {largest:.1e}")
+    say(f"the first {len(in_numpy)} losses equal NumPy's within {largest:.1e}")
     trained = dict(zip(task.weights, compiled.kept(), strict=False))
     return Trained(losses=losses, numpy_losses=in_numpy, weights=trained)
 

@@ -65,7 +65,7 @@ class Verdict:
 
 
 def examine(weights: Path) -> Verdict:
-    """The verdict on weights, of which no tensor is read.
+    """The verdict on weights; reads no tensor.
 
     Raises the one of BAKE_ERRORS that a bake raises before it reads a tensor.
     """

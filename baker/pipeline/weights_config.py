@@ -218,7 +218,7 @@ def _same_layers(source: WeightSource) -> str:
     names = with_layers_of(source)
     if not names:
         return ""
-    layers = "; its layers are those of " + " or ".join(f"`{name}`" for name in names)
+    layers = "; it has the layers of " + " or ".join(f"`{name}`" for name in names)
     if len(names) == 1:
         return f"{layers}; bake it with `--as {names[0]}`"
     return f"{layers}; bake it with `--as` and the name that its definition says"

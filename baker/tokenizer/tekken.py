@@ -74,7 +74,7 @@ def _special_tokens(data: dict[str, Any]) -> list[str]:
 
 
 def _merges(tokens: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Every split of a token into two, in the order of application: that of ranks."""
+    """Every split of a token into two, in the order of application, which is the order of ranks."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     for token in tokens:
         splits = [(token[:cut], token[cut:]) for cut in range(1, len(token))]

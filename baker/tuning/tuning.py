@@ -70,7 +70,7 @@ class TuneRequest:
     drafter        whether a drafter is tuned in place of an adapter
     weights        GGUF file, Hugging Face folder or bundle; None: the model's package
     dropout        share of the inputs of A that are replaced by 0 in each batch
-    steps          None: as many as `epochs` have
+    steps          None: the steps of `epochs` epochs
     warmup         steps of rising learning rate; None: a tenth of all steps
     batch          examples that are read at once
     accumulate     batches per step

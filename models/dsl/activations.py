@@ -1,6 +1,6 @@
 """How the kernels of products with integers round activations, each group of columns by its scale.
 
-To 16 bits: two int8, the second of which is the remainder of the first. To 12 bits beside
+To 16 bits: two int8, the second the remainder of the first. To 12 bits beside
 weights of 4. Or to 8 bits, with the attribute `activation_bits`: half the products of integers.
 """
 

@@ -146,7 +146,9 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.ignore("layer_types", "mamba_use_mlp", "attn_layer_indices", "attn_rotary_emb")
     heads, inner = data.size("mamba_n_heads"), data.size("mamba_d_ssm")
     if data.size("mamba_d_head", default=inner // heads) * heads != inner:
-        raise ConfigError(f"config.json: mamba_d_ssm: got {inner}, expected that of {heads} heads")
+        raise ConfigError(
+            f"config.json: mamba_d_ssm: got {inner}, expected the width of {heads} heads"
+        )
 
     def pair(name: str) -> tuple[float, float]:
         keys = (f"{name}_in_multiplier", f"{name}_out_multiplier")

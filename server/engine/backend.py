@@ -1,4 +1,4 @@
-"""The interfaces of workers and engines: those of this process, or of other processes."""
+"""The interfaces of workers and engines, which run in this process or in others."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class Drafts:
     """The sources of one sequence; those that take time are asked where that pays."""
 
     def __init__(self, tokens: Sequence[int], sources: Sequence[DraftSource]) -> None:
-        """`tokens` are those of the sequence, the answer included as it grows."""
+        """`tokens` are the tokens of the sequence, the answer included as it grows."""
         self._tokens = tokens
         self._sources = sorted(sources, key=lambda source: not source.is_free)
         self._asked = [_Asked() for _ in sources]

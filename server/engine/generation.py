@@ -80,8 +80,8 @@ class Request:
 class EmbedRequest:
     """Token ids to be embedded: at least one, at most one per position of the context.
 
-    `deadline` and `adapter` are as in Request. The prefix cache is not used. `pooling` is that of
-    the model.
+    `deadline` and `adapter` are as in Request, `pooling` is the model's. The prefix cache is not
+    used.
     """
 
     prompt: tuple[int, ...]
@@ -96,7 +96,7 @@ class Prefilled:
 
     at             when the request got its slot
     tokens         tokens of the prompt that have been read so far
-    cached_tokens  those of them that came out of the prefix cache
+    cached_tokens  tokens among them that came out of the prefix cache
     """
 
     at: float

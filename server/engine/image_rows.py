@@ -86,5 +86,5 @@ class LatestImageRows:
 
 
 def _key(digest: bytes) -> bytes:
-    """The key in the store, which differs from those of blocks."""
+    """The key in the store, which differs from the key of every block."""
     return hashlib.sha256(b"image" + digest).digest()

@@ -1,6 +1,6 @@
 """The prefix cache: blocks of KV rows of earlier prompts, so that later ones need not be read.
 
-Blocks, snapshots and their keys are those of runtime/kv_blocks.py. A slot whose blocks were
+Blocks, snapshots and their keys are described in runtime/kv_blocks.py. A slot whose blocks were
 restored computes the same bits as one that has read the tokens.
 
 Blocks are opaque bytes. In which order they are evicted is decided when a prompt comes, for all
@@ -32,7 +32,7 @@ _DECIDED_AGAIN = 1 / 64
 class Store(Protocol):
     """Blocks that outlive the process.
 
-    An entry with a penalty is deleted like others that were used so many prompts earlier.
+    An entry with a penalty is deleted as if it had been used that many prompts earlier.
     """
 
     def load(self, key: bytes) -> Rows | None:

@@ -163,7 +163,7 @@ class PrefixStore:
 
 
 def _mark(path: Path, penalty: float) -> None:
-    """Mark a file as used, so many prompts earlier. Raises OSError."""
+    """Mark a file as used `penalty` prompts ago. Raises OSError."""
     time_ = time.time_ns() - int(penalty * _PROMPT_SECONDS * 1e9)
     os.utime(path, ns=(time_, time_))
 

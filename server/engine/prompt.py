@@ -217,7 +217,9 @@ class Prompt:
             count = len(segment)
             part = np.tile(np.arange(at, at + count, dtype=np.int32), (3, 1))
             if isinstance(segment, ImageRows) and segment.grid is not None:
-                assert count == segment.grid[0] * segment.grid[1], "an image of which rows lack"
+                assert count == segment.grid[0] * segment.grid[1], (
+                    "an image without all of its rows"
+                )
                 part[0], part[1:] = at, at + np.indices(segment.grid).reshape(2, count)
                 count = max(segment.grid)
             parts.append(part)

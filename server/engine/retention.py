@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hearthd.server.engine.snapshots import PromptBlocks
 
-# What the next turns of so many chats need, which take turns, is kept before all else.
+# Chats that take turns: what their next turns need is kept before anything else.
 CHATS_IN_TURNS = 8
 # How much a prompt counts that continues the one before it: agents call tools many times in a turn.
 CONTINUED = 1 / 8
@@ -68,7 +68,7 @@ def stored_penalties(
 def _penalties(
     prompt: PromptBlocks, branch: int, snapshots: Iterable[int], ratio: float
 ) -> dict[int, float]:
-    """By snapshot, in prompts; the penalty of the last one is also that of the blocks."""
+    """By snapshot, in prompts; the blocks have the penalty of the last snapshot."""
     counts = sorted({*snapshots})
     if not counts:
         return {}

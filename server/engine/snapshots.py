@@ -87,9 +87,9 @@ def branch_weights(prompt: PromptBlocks, branch: int) -> list[float]:
 def savings(snapshots: Iterable[int], weights: Sequence[float]) -> dict[int, float]:
     """For each snapshot but the last: how many blocks it saves, on average of later prompts.
 
-    `snapshots` are after so many blocks. The snapshot that saves least is dropped first, and what
-    the others save follows from those that are left. So of any number of them the best are kept,
-    and a prompt that grows decides among those that it still has.
+    `snapshots` has the number of blocks before each snapshot. The snapshot that saves least is
+    dropped first, and what the others save follows from the remaining ones. So of any number of
+    them the best are kept, and a prompt that grows decides among those that it still has.
     """
     sums = [0.0, *accumulate(weights)]  # of the first blocks
     counts = [0, *sorted(snapshots)]

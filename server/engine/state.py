@@ -87,7 +87,7 @@ class CallsState:
 
 
 def slot_states(slots: int, running: Iterable[Sequence]) -> tuple[SlotState, ...]:
-    """The states of all slots, of which the running sequences have some."""
+    """The states of all slots: of a running sequence, or idle."""
     states = {
         sequence.slot: SlotState(
             id=sequence.slot,

@@ -143,8 +143,8 @@ class TimedConnection(H11Protocol):
     def count(self) -> None:
         """Count the memory that this connection takes now; close an idle one if there is no more.
 
-        It is the memory of the connection, of a request's bytes that nobody has read, and of a
-        response's bytes that are not sent.
+        It is the memory of the connection, of the request's bytes that are not read yet, and of
+        the response's bytes that are not sent yet.
         """
         if self not in self.connections:
             return

@@ -255,9 +255,9 @@ class ModelPool:
                     await self.reload(deployment)
 
     async def rescan(self) -> None:
-        """Offer the bundles that are new, and no longer those that are gone.
+        """Offer the new bundles, and stop offering the deleted ones.
 
-        A model whose bundle is gone answers its running requests first. Failed models are tried
+        A model whose bundle was deleted answers its running requests first. Failed models are tried
         again at their next request. Raises NotReloaded.
         """
         if self._find is None:

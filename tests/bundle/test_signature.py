@@ -216,7 +216,7 @@ def resource(**changes: str) -> dict[str, str]:
         ({"predicateType": "https://model_signing/Digests/v0.1"}, "predicateType: got"),
         ({"predicate": {}}, "serialization: missing field"),
         ({"subject": []}, r"subject\[0\]: missing field"),
-        ({"subject": [{"digest": {"sha256": OTHER_DIGEST}}]}, "the digest of the subject is not"),
+        ({"subject": [{"digest": {"sha256": OTHER_DIGEST}}]}, "the digest of the subject does not"),
         ({"serialization": {"ignore_paths": "weights"}}, 'ignore_paths: got "weights", expected'),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_trained_gru_is_baked_and_predicts(
     monkeypatch.setattr(training, "COMPARED", 8)
     main(steps=150, out=tmp_path, seed=0)
     said = capsys.readouterr().out
-    assert f"the first {training.COMPARED} losses equal those of NumPy within" in said
+    assert f"the first {training.COMPARED} losses equal NumPy's within" in said
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] / 8
     assert ET.parse(tmp_path / "loss.svg").getroot().get("role") == "img"

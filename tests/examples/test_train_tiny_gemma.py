@@ -61,7 +61,7 @@ def test_a_trained_gemma_is_baked_and_continues_the_text(
     folder = tmp_path / "tiny"
     main(steps=80, out=folder, seed=0)
     said = capsys.readouterr().out
-    assert f"the first {training.COMPARED} losses equal those of NumPy within" in said
+    assert f"the first {training.COMPARED} losses equal NumPy's within" in said
     losses = [float(line.split()[-1]) for line in said.splitlines() if line.startswith("step")]
     assert losses[-1] < losses[0] / 30
     assert ET.parse(folder / "loss.svg").getroot().get("role") == "img"

@@ -11,9 +11,9 @@ The tasks are calls of the Berkeley Function Calling Leaderboard, and instructio
 The servers get the same requests over /v1/chat/completions, with greedy sampling. A call is
 required, except where the right answer is none (irrelevance). With --schema, a system message
 describes the functions, and a JSON schema holds the answer to calls: every server then reads the
-same prompt, also with a template that has no form for tools. Data and checker are those of the
-package. Two servers are compared case by case: they are equal within noise if McNemar's test finds
-the cases that only one of them solves to be fair coins.
+same prompt, also with a template that has no form for tools. Data and checker are the package's.
+Two servers are compared case by case: they are equal within noise if McNemar's test finds the cases
+that only one of them solves to be fair coins.
 """
 
 from __future__ import annotations

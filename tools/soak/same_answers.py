@@ -4,9 +4,9 @@
     hearth serve smollm2 --port 8081 --speculation off
     python -m tools.soak.same_answers http://127.0.0.1:8080 http://127.0.0.1:8081 --questions 1000
 
-The questions are those of the soak: greedy and sampled, long prompts with a common start, grammars,
-schemas, penalties, biases, log-probabilities, embeddings, streams. Each server gets them from
-several clients at once. Exit code 1 if an answer differs or is an error.
+The questions are the same as in the soak: greedy and sampled, long prompts with a common start,
+grammars, schemas, penalties, biases, log-probabilities, embeddings, streams. Each server gets them
+from several clients at once. Exit code 1 if an answer differs or is an error.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ def rope_table(
 def _cosine_and_sine(angle: Tensor) -> tuple[Tensor, Tensor]:
     """The cosine and sine of angles i32, in units of 2^-32 turns.
 
-    An angle is the nearest quarter turn and a rest, of which the functions are computed.
+    An angle is split into the nearest quarter turn and a rest; both functions are computed of the
+    rest.
     """
     quarter = ops.shift_right(angle + 2**29, ops.full_like(angle, 30))  # 0, 1, 2 or 3
     rest = angle - ops.shift_left(quarter, ops.full_like(angle, 30))

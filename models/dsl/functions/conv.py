@@ -1,7 +1,7 @@
 """Convolutions as PyTorch has them, along one, two or three axes.
 
-`N` is a batch, `C` are channels, `O` those of the result, `G` groups. What is given for the axes
-behind them is one number for all or one for each.
+`N` is a batch, `C` are channels, `O` output channels, `G` groups. A stride, a padding or a dilation
+is one number for all spatial axes, or one for each.
 """
 
 from __future__ import annotations

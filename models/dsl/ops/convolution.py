@@ -50,7 +50,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     require(min(groups, *strides, *dilation) >= 1, "positive strides, dilation and groups")
     require(
         x.shape[1] == groups * weight.shape[1] and weight.shape[0] % groups == 0,
-        f"x's channels to be {groups} times those of the weight, whose outputs divide by {groups}",
+        f"{groups} times the weight's channels in x, and outputs that divide by {groups}",
     )
     reach = _reach(weight.shape[_LEADING:], dilation)
     spatial = tuple(zip(x.shape[_LEADING:], reach, strides, strict=True))

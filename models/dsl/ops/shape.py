@@ -124,7 +124,7 @@ def _infer_broadcast(types: Types, attrs: Attrs) -> TensorType:
     )
     require(
         all(extent in (1, shape[axis]) for extent, axis in zip(x.shape, axes, strict=True)),
-        f"extents 1 or those of {shape} at the axes {axes}",
+        f"extents of 1, or equal to the extents of {shape} at the axes {axes}",
     )
     return x.with_shape(*shape)
 

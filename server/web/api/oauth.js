@@ -72,7 +72,7 @@ export async function register(metadata, { redirect, scope }) {
   return { id: found.client_id, secret: found.client_secret ?? "", method };
 }
 
-/** The scope to ask for: that of the resource, and with it a refresh token where that needs a scope. */
+/** The scope to ask for: the resource's, and offline_access where a refresh token needs that scope. */
 export function scopeOf({ scope }, { scopes_supported: supported = [] }) {
   const scopes = scope.split(" ").filter(Boolean);
   if (scopes.length && supported.includes(OFFLINE) && !scopes.includes(OFFLINE)) scopes.push(OFFLINE);

@@ -4,8 +4,8 @@
 // {name: definition} of the tools that are called without a question.
 //
 // The authorization of a server that the user signed in to has an entry of its own, which other tabs may renew:
-// {issuer, resource, scope, origins, metadata, client, tokens}, where `origins` are those of the requests to the
-// issuer. The other values are those of api/oauth.js, or null before they are known.
+// {issuer, resource, scope, origins, metadata, client, tokens}, where `origins` are the origins of the requests to the
+// issuer. The other values are described in api/oauth.js, or are null before they are known.
 
 import { phrase } from "../strings/phrase.js";
 import { forget, recall, remember } from "./preferences.js";

@@ -1,4 +1,4 @@
-// The calls in an answer: of which tool the user is asked, and what becomes of the decisions.
+// The calls in an answer: which of them the user is asked about, and what the decisions do.
 
 import { pathTo } from "../data/tree.js";
 import { allow, hostOf, isAllowed, resultOf, settled } from "./tool_servers.js";

@@ -14,7 +14,7 @@ const SAVE_INTERVAL = 500; // milliseconds
  *
  * on.tools() resolves to the tools in OpenAI's form. on.onMessage(message) gets the answer as it grows.
  * on.onFull() reports that the storage is full.
- * The others are those of answer().
+ * The other callbacks are described at answer().
  */
 export async function run(thread, { parent, base = null, name, model, chats, images }, on) {
   const { signal } = threads.begin(thread);

@@ -22,8 +22,8 @@ export async function checkServer() {
   if (status !== "unreachable") await loadModels();
 }
 
-/** The model of a conversation, as api/server.js describes it; that of the latest choice if it has
- * none or its model is gone. */
+/** The model of a conversation, as api/server.js describes it; the model that was chosen last if
+ * the conversation has none, or the server no longer has it. */
 export function modelOf({ model }) {
   const found = [model, recall(LAST_MODEL)].map((id) => state.models.find((one) => one.id === id));
   return found.find(Boolean) ?? state.models[0] ?? UNKNOWN;
@@ -32,7 +32,7 @@ export function modelOf({ model }) {
 /** The name of a model for a request: "" if the server has only one. */
 export const requestName = ({ id }) => (state.models.length > 1 ? id : "");
 
-/** Show the models, with that of a conversation selected. */
+/** Show the models, with the model of a conversation selected. */
 export function showModel(conversation, choose) {
   showModels(state.models, modelOf(conversation).id, (id) => {
     remember(LAST_MODEL, id);

@@ -14,7 +14,7 @@ const MARGIN = 30_000; // milliseconds before its end in which a token is renewe
 /** The authorization server registers no client: the user must enter the id of one. */
 export class NoRegistration extends McpError {}
 
-// The page's policy is that of the addresses which were stored when it was loaded.
+// The page's policy admits the addresses that were stored when the page was loaded.
 const admitted = new Set(readServers().flatMap(({ url }) => readAuthorization(url)?.origins ?? []));
 let returned = null; // the parameters with which an authorization server sent the user back
 
@@ -89,8 +89,8 @@ function pending() {
   }
 }
 
-// Go to the authorization server. The policy must admit its addresses first, which may need a reload for those of
-// its metadata, and another one for the endpoints in it.
+// Go to the authorization server. The policy must admit its addresses first, which may need a reload for the
+// addresses of its metadata, and another one for the endpoints in it.
 async function leave() {
   const signing = pending();
   const authorization = readAuthorization(signing.url);

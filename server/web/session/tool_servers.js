@@ -57,8 +57,8 @@ export async function signIn(at, clientId) {
 /** Wait for the servers that are being connected. */
 export const settled = () => Promise.allSettled(state.servers.map(({ pending }) => pending));
 
-/** Add a server. The page must then be loaded again, as its policy is that of the servers before. Return
- * false if the storage is full. */
+/** Add a server. The page must then be loaded again, as its policy admits only the earlier servers.
+ * Return false if the storage is full. */
 export function addServer(record) {
   signing.signOut(record.url);
   return writeServers([...readServers().filter(({ url }) => url !== record.url), record]);
@@ -92,8 +92,8 @@ export function askAgain(at) {
   store();
 }
 
-/** The tools of a conversation with these settings, in OpenAI's form: those that the user entered, and
- * those of the servers. */
+/** The tools of a conversation with these settings, in OpenAI's form: the tools that the user entered,
+ * and the tools of the servers. */
 export function offeredTools(settings) {
   const names = offered();
   const described = [...names].map(([name, { tool }]) => ({

@@ -1,5 +1,5 @@
-// Put the texts into index.html, before the other modules are loaded. An attribute data-text there has the key
-// of an element's text, and the attributes below those of what else a user can read.
+// Put the texts into index.html, before the other modules are loaded. The attribute data-text there has the key
+// of an element's text, and the attributes below have the keys of its other readable attributes.
 
 import { language, phrase } from "./phrase.js";
 

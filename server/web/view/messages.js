@@ -16,7 +16,7 @@ const state = { drawn: new Map(), live: null };
 
 /**
  * Show messages. An entry is {message, versions, last, resumable}: `versions` are the messages with
- * the same parent, of which this one is shown. `actions` are those of session.js. If `running`, the
+ * the same parent, one of them this message. `actions` are the functions of session.js. If `running`, the
  * last message is an answer that grows, or a place for it. `atEnd` scrolls to the end.
  */
 export function showMessages(entries, { running, actions, atEnd }) {

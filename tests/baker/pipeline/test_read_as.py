@@ -70,7 +70,7 @@ def test_an_architecture_with_the_same_tensors_is_suggested(
     case: str, name: str, tmp_path: Path
 ) -> None:
     source = folder(case, tmp_path)
-    message = f"got 'lamma', .*; its layers are those of `{name}`; bake it with `--as {name}`$"
+    message = f"got 'lamma', .*; it has the layers of `{name}`; bake it with `--as {name}`$"
     with pytest.raises(ConfigError, match=message):
         identify(source, None)
 
@@ -78,7 +78,9 @@ def test_an_architecture_with_the_same_tensors_is_suggested(
 def test_of_a_gguf_file_the_order_of_rows_is_not_known(tmp_path: Path) -> None:
     source = gguf_file(tmp_path)
     assert with_layers_of(source) == ["llama", "qwen2"]
-    with pytest.raises(ConfigError, match="those of `llama` or `qwen2`; bake it with `--as` and"):
+    with pytest.raises(
+        ConfigError, match="the layers of `llama` or `qwen2`; bake it with `--as` and"
+    ):
         identify(source, None)
 
 

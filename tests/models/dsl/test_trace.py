@@ -74,7 +74,7 @@ def test_a_void_tensor_says_where_it_comes_from() -> None:
         (lambda: ops.full(shape=(2,), dtype=DType.F32), "full: the attribute 'value' is missing"),
         (lambda: ops.add(void(2), void(2), axis=0), "add: there is no attribute 'axis'"),
         (lambda: ops.transpose(void(2, 3), order=(0, 0)), "expected an order of 2 axes"),
-        (lambda: ops.broadcast(void(2), shape=(3, 3), axes=(1,)), "expected extents 1 or those"),
+        (lambda: ops.broadcast(void(2), shape=(3, 3), axes=(1,)), "expected extents of 1, or"),
         (lambda: ops.broadcast(void(2, 3), shape=(3, 2), axes=(1, 0)), "expected 2 rising axes"),
         (lambda: ops.slice_(void(4), bounds=((2, 5, 1),)), r"slice\(f32\[4\].*inside each extent"),
         (lambda: ops.pad(void(4), padding=((-1, 0, 0),)), "none negative"),

@@ -1,6 +1,6 @@
 """Home Assistant's integration `ollama`: the requests of its conversation agent, without a home.
 
-Its functions convert the messages and tools, and read the stream. The calls are those of its agent.
+Its functions convert the messages and tools, and read the stream. Its agent sends the same calls.
 """
 
 from __future__ import annotations

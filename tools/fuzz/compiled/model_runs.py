@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # The largest difference from NumPy, as a fraction of the largest value of the result (at least 1),
-# by precision: a few layers of rounding, and far below what a wrong row makes. The second one is
-# that of matrices in groups.
+# by precision: a few layers of rounding, and far below what a wrong row makes. The second one
+# is for matrices in groups.
 TOLERANCES, IN_GROUPS = {"f32": 3e-5, "bf16": 3e-2}, 1e-3
 # For a model, on a machine that does other things too.
 SECONDS = 900.0

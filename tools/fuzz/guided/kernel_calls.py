@@ -297,7 +297,7 @@ MAKERS = (
 )  # fmt: skip
 
 
-# By the number of the array; that of what one kernel computes for another is _SCRATCH.
+# By the number of the array; _SCRATCH is the number of what one kernel computes for another.
 _arenas: defaultdict[int, GuardedMemory] = defaultdict(GuardedMemory)
 _SCRATCH = -1
 
