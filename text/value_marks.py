@@ -6,6 +6,10 @@ it next, such a value may begin: see text/grammars/unique_keys.py.
 
 JSON_VALUE = "<json-value>"
 FUNCTION_GEMMA_VALUE = "<function-gemma-value>"
+GEMMA_4_VALUE = "<gemma-4-value>"
+# Around the strings of these notations.
+FUNCTION_GEMMA_DELIMITER = "<escape>"
+GEMMA_4_DELIMITER = '<|"|>'
 
 
 def marked_schema(schema: str) -> str:

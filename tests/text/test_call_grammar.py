@@ -16,7 +16,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.call_format import NAME, SPACE
-from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA
 from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.json_calls import (
     GRANITE,

@@ -15,7 +15,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.grammars.json_text import regex_in_json
 from hearthd.text.grammars.lark_regex import lark_regex
-from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA
 from hearthd.text.tool_calls.json_calls import HERMES, MISTRAL_NAMED
 from hearthd.text.tool_calls.tools import Tool, ToolUse
 from tests.server.grammar_world import accepts

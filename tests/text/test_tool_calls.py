@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.call_formats import call_format
-from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA
 from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.harmony import HARMONY
 from hearthd.text.tool_calls.json_calls import (

@@ -1,4 +1,4 @@
-"""Positions in values whose objects have keys: in JSON, and in FunctionGemma's notation."""
+"""Positions in values whose objects have keys: in JSON, and in the notation of Gemma's calls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from typing_extensions import override
 
-from hearthd.text.tool_calls.function_gemma import ESCAPE
-from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE, JSON_VALUE
+from hearthd.text.value_marks import (
+    FUNCTION_GEMMA_DELIMITER,
+    FUNCTION_GEMMA_VALUE,
+    GEMMA_4_DELIMITER,
+    GEMMA_4_VALUE,
+    JSON_VALUE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_STRING_DELIMITER = ESCAPE.encode()
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class KeyPosition(ABC):
     def keys_in(word: bytes) -> Sequence[bytes]:
         """The keys that a word may hold from beginning to end."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def can_end_string(word: bytes) -> bool:
+    def can_end_string(cls, word: bytes) -> bool:
         """Whether a word that holds a delimiter may end a string."""
 
     @property
@@ -137,9 +140,9 @@ class JsonPosition(KeyPosition):
     def keys_in(word: bytes) -> Sequence[bytes]:
         return word.split(b'"')[1:-1]
 
-    @staticmethod
+    @classmethod
     @override
-    def can_end_string(word: bytes) -> bool:
+    def can_end_string(cls, word: bytes) -> bool:
         return True
 
     @override
@@ -165,6 +168,10 @@ class JsonPosition(KeyPosition):
         return super()._after_key(key)
 
 
+def _gemma_lexemes(string_delimiter: bytes) -> re.Pattern[bytes]:
+    return re.compile(re.escape(string_delimiter) + rb"|[{}\[\],:]|[^{}\[\],:<]+|<")
+
+
 @dataclass(frozen=True)
 class FunctionGemmaPosition(KeyPosition):
     """A position in a value of FunctionGemma: a key is the text before a colon.
@@ -174,7 +181,8 @@ class FunctionGemmaPosition(KeyPosition):
 
     mark = FUNCTION_GEMMA_VALUE
     delimiter = b":"
-    _lexemes = re.compile(re.escape(_STRING_DELIMITER) + rb"|[{}\[\],:]|[^{}\[\],:<]+|<")
+    string_delimiter: ClassVar[bytes] = FUNCTION_GEMMA_DELIMITER.encode()
+    _lexemes = _gemma_lexemes(string_delimiter)
     _keys: ClassVar[re.Pattern[bytes]] = re.compile(rb"[{,]([^{}\[\],:<]+)(?=:)")
 
     @staticmethod
@@ -182,18 +190,18 @@ class FunctionGemmaPosition(KeyPosition):
     def keys_in(word: bytes) -> Sequence[bytes]:
         return FunctionGemmaPosition._keys.findall(word)
 
-    @staticmethod
+    @classmethod
     @override
-    def can_end_string(word: bytes) -> bool:
-        return _STRING_DELIMITER in word
+    def can_end_string(cls, word: bytes) -> bool:
+        return cls.string_delimiter in word
 
     @override
     def _within(self, lexeme: bytes) -> Self | None:
-        return replace(self, string=False) if lexeme == _STRING_DELIMITER else self
+        return replace(self, string=False) if lexeme == self.string_delimiter else self
 
     @override
     def _between(self, lexeme: bytes) -> Self | None:
-        if lexeme == _STRING_DELIMITER:
+        if lexeme == self.string_delimiter:
             return replace(self, string=True)
         if self.key is not None and lexeme == b":":
             return self._after_key(self.key)
@@ -206,4 +214,13 @@ class FunctionGemmaPosition(KeyPosition):
         return type(self)(open_, key=b"" if to_key else None)
 
 
-NOTATIONS: tuple[type[KeyPosition], ...] = (JsonPosition, FunctionGemmaPosition)
+@dataclass(frozen=True)
+class Gemma4Position(FunctionGemmaPosition):
+    """A position in a value of Gemma 4, whose strings are between other tokens."""
+
+    mark = GEMMA_4_VALUE
+    string_delimiter = GEMMA_4_DELIMITER.encode()
+    _lexemes = _gemma_lexemes(string_delimiter)
+
+
+NOTATIONS: tuple[type[KeyPosition], ...] = (JsonPosition, FunctionGemmaPosition, Gemma4Position)

@@ -66,10 +66,14 @@ class Variable(enum.Enum):
     SPACE = "white space, or none"
     NAME = "the name of a tool"
     REST_OF_HEADER = "what is left of the header of a message, <|message|> included"
+    ID = "the id of a call"
+    NUMBER = "the number of a call"
 
 
 SPACE, NAME, REST_OF_HEADER = Variable.SPACE, Variable.NAME, Variable.REST_OF_HEADER
-Elements: TypeAlias = "tuple[str | Variable, ...]"
+ID, NUMBER = Variable.ID, Variable.NUMBER
+# Elements in a tuple of their own may be absent.
+Elements: TypeAlias = "tuple[str | Variable | Elements, ...]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +129,7 @@ class CallFormat:
         marker = re.escape(self.marker.encode())
         if not self.optional_marker:
             return b"(?P<call>%s)" % marker
-        name = next(index for index, element in enumerate(self.head) if element is NAME)
+        name = self.head.index(NAME)
         head = b"".join(
             rb"\s*" if element is SPACE else re.escape(str(element).encode())
             for element in self.head[:name]
@@ -159,7 +163,11 @@ class CallFormat:
 
         def written(elements: Elements, name: str = "") -> str:
             return " ".join(
-                "SPACE?" if element is SPACE else quote(name if element is NAME else str(element))
+                f"({written(element, name)})?"
+                if isinstance(element, tuple)
+                else _TERMINALS[element]
+                if element in _TERMINALS
+                else quote(name if element is NAME else str(element))
                 for element in elements
             )
 
@@ -173,6 +181,8 @@ class CallFormat:
             f"group: {' '.join([*group, written(self.closing)])}",
             "call: " + " | ".join(f"call_{number}" for number in range(len(tools))),
             r"SPACE: /[ \t\n]{1,8}/",
+            f"CALL_ID: /[A-Za-z0-9_-]{{{self.id_length or '1,40'}}}/",
+            "CALL_NUMBER: /[0-9]{1,3}/",
         ]
         for number, tool in enumerate(tools):
             arguments = f"arguments_{number}"
@@ -199,7 +209,14 @@ class Match:
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _SPACES = re.compile(r"[ \t\r\n]*")
 _HEADER = re.compile(r"(?s:.)*?<\|message\|>")
-_PATTERNS = {SPACE: _SPACES, NAME: _NAME, REST_OF_HEADER: _HEADER}
+_ID = re.compile(r"[A-Za-z0-9_-]*")
+_NUMBER = re.compile(r"[0-9]*")
+_PATTERNS = {
+    SPACE: _SPACES, NAME: _NAME, REST_OF_HEADER: _HEADER, ID: _ID, NUMBER: _NUMBER
+}  # fmt: skip
+# An element at the end of a text could go on; white space matters only before another element.
+_GROWING = (NAME, ID, NUMBER)
+_TERMINALS: dict[Any, str] = {SPACE: "SPACE?", ID: "CALL_ID", NUMBER: "CALL_NUMBER"}
 
 
 def match(elements: Elements, text: str, start: int = 0) -> Match | None:
@@ -209,12 +226,15 @@ def match(elements: Elements, text: str, start: int = 0) -> Match | None:
     """
     position, name = start, ""
     for element in elements:
-        if isinstance(element, Variable):
+        if isinstance(element, tuple):
+            inner = match(element, text, position)
+            position = inner.end if inner else position
+        elif isinstance(element, Variable):
             found = _PATTERNS[element].match(text, position)
             if found is None:
                 raise IncompleteText
             position, name = found.end(), found[0] if element is NAME else name
-            if element is NAME and position == len(text):
+            if element in _GROWING and position == len(text):
                 raise IncompleteText
         elif text.startswith(element, position):
             position += len(element)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA, GEMMA_4
 from hearthd.text.tool_calls.harmony import HARMONY
 from hearthd.text.tool_calls.json_calls import (
     GRANITE,
@@ -25,6 +25,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
     (("<tool_call>", "<function="), XML),
     (("<tool_call>", "<arg_key>"), None),
     (("<start_function_call>",), FUNCTION_GEMMA),
+    (("<|tool_call>", '<|"|>'), GEMMA_4),
     (("<|channel|>", "<|call|>"), HARMONY),
     (("[TOOL_CALLS]", "[ARGS]"), MISTRAL_NAMED),
     (("[TOOL_CALLS]",), MISTRAL),

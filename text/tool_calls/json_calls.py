@@ -2,8 +2,8 @@
 
 Hermes, Qwen   <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
 Llama 3        {"name": "f", "parameters": {"a": 1}}
-Mistral        [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]
-               [TOOL_CALLS]f[ARGS]{"a": 1}
+Mistral        [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}, "id": "a1b2c3d4e"}]
+               [TOOL_CALLS]f[CALL_ID]a1b2c3d4e[ARGS]{"a": 1}    without id in other versions
 Granite 3      <|tool_call|>[{"name": "f", "arguments": {"a": 1}}]
 Phi 4          <|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hearthd.text.tool_calls.call_format import NAME, SPACE, CallFormat
+from hearthd.text.tool_calls.call_format import ID, NAME, SPACE, CallFormat
 
 
 def named_objects(arguments_key: str = "arguments") -> dict[str, Any]:
@@ -49,18 +49,19 @@ LLAMA_3 = CallFormat(
     only_first=True,
     special=("<|python_tag|>",),
 )
+_MISTRAL_ID = (SPACE, ",", SPACE, '"id"', SPACE, ":", SPACE, '"', ID, '"')
 MISTRAL = CallFormat(
     marker="[TOOL_CALLS]",
-    **named_objects(),
+    **(named_objects() | {"tail": (_MISTRAL_ID, SPACE, "}")}),
     **array(),
     special=("[TOOL_CALLS]",),
     id_length=9,
 )
 MISTRAL_NAMED = CallFormat(
     marker="[TOOL_CALLS]",
-    head=(NAME, "[ARGS]"),
+    head=(NAME, ("[CALL_ID]", ID), "[ARGS]"),
     middle=(SPACE,),
-    special=("[TOOL_CALLS]", "[ARGS]"),
+    special=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
     id_length=9,
 )
 GRANITE = CallFormat(

@@ -1,6 +1,7 @@
-"""FunctionGemma's tool calls.
+"""The tool calls of FunctionGemma and Gemma 4.
 
 <start_function_call>call:f{a:<escape>text<escape>,b:[1,true]}<end_function_call>
+<|tool_call>call:f{a:<|"|>text<|"|>,b:[1,true]}<tool_call|>
 
 Strings are between two special tokens, and the keys of objects are bare words.
 """
@@ -18,7 +19,12 @@ from hearthd.text.text_overlap import overlap
 from hearthd.text.tool_calls.arguments import ArgumentReader, finite
 from hearthd.text.tool_calls.call_format import NAME, CallFormat, UnsupportedSchema
 from hearthd.text.tool_calls.parameter_schemas import objects
-from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE
+from hearthd.text.value_marks import (
+    FUNCTION_GEMMA_DELIMITER,
+    FUNCTION_GEMMA_VALUE,
+    GEMMA_4_DELIMITER,
+    GEMMA_4_VALUE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,67 +32,92 @@ if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import Signature
 
 _START, _END = "<start_function_call>", "<end_function_call>"
-ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"
+_RESPONSE = "<start_function_response>"
 
 _WORD = re.compile(r"[^\[\]{},:<]+")
 _LITERAL = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionGemmaCalls(CallFormat):
-    """FunctionGemma's calls, each between two special tokens."""
+class GemmaCalls(CallFormat):
+    """Calls between two special tokens.
+
+    escape  the token around a string
+    mark    the mark of values in grammars
+    """
+
+    escape: str
+    mark: str
 
     @override
     def arguments(self, _schema: Mapping[str, Any]) -> ArgumentReader:
-        return _Arguments()
+        return _Arguments(self.escape)
 
     @override
     def argument_rules(
         self, name: str, tool: Signature, quote: Callable[[str], str]
     ) -> Sequence[str]:
+        escape = quote(self.escape)
         if tool.input is not None:
-            text, escape = name.upper(), quote(ESCAPE)
+            text = name.upper()
             return [
                 f'{name}: "{{input:" {escape} {text} {escape} "}}"',
                 f"{text}: /{tool.input}/",
             ]
-        values = _Values(tool, name.replace("arguments", "value"), quote)
+        values = _Values(tool, name.replace("arguments", "value"), escape)
         return [f"{name}: {values.start}", *values.rules]
 
     @override
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
-        return "\n".join([super().lark(tools, quote, parallel=parallel), *_terminals(quote)])
+        terminals = _terminals(quote(self.escape), self.escape, self.mark)
+        return "\n".join([super().lark(tools, quote, parallel=parallel), *terminals])
 
 
-FUNCTION_GEMMA = FunctionGemmaCalls(
+FUNCTION_GEMMA = GemmaCalls(
     marker=_START,
     head=("call:", NAME),
     middle=(),
     between=(),
     closing=(_END,),
-    special=(_START, _END, ESCAPE, _RESPONSE),
+    special=(_START, _END, FUNCTION_GEMMA_DELIMITER, _RESPONSE),
     stop=(_RESPONSE,),
     json_texts=False,
+    escape=FUNCTION_GEMMA_DELIMITER,
+    mark=FUNCTION_GEMMA_VALUE,
+)
+_START_4, _END_4, _RESPONSE_4 = "<|tool_call>", "<tool_call|>", "<|tool_response>"
+GEMMA_4 = GemmaCalls(
+    marker=_START_4,
+    head=("call:", NAME),
+    middle=(),
+    between=(),
+    closing=(_END_4,),
+    special=(_START_4, _END_4, GEMMA_4_DELIMITER, _RESPONSE_4),
+    stop=(_RESPONSE_4,),
+    json_texts=False,
+    escape=GEMMA_4_DELIMITER,
+    mark=GEMMA_4_VALUE,
 )
 
 
 class _Arguments(ArgumentReader):
-    """Arguments in FunctionGemma's form. Brackets and commas are JSON's."""
+    """Arguments in this form. Brackets and commas are JSON's."""
 
-    def __init__(self) -> None:
+    def __init__(self, escape: str) -> None:
         super().__init__()
+        self._escape = escape
         self._in_text = False
 
     @override
     def _token(self, text: str, start: int) -> tuple[str, int] | None:
         if self._in_text:
             return self._text(text, start)
-        if text.startswith(ESCAPE, start):
+        if text.startswith(self._escape, start):
             self._in_text = True
-            return '"', start + len(ESCAPE)
-        if ESCAPE.startswith(text[start : start + len(ESCAPE)]):
+            return '"', start + len(self._escape)
+        if self._escape.startswith(text[start : start + len(self._escape)]):
             return None
         word = _WORD.match(text, start)
         if word is None:
@@ -99,24 +130,24 @@ class _Arguments(ArgumentReader):
         return (written if bare else ""), word.end()
 
     def _text(self, text: str, start: int) -> tuple[str, int] | None:
-        end = text.find(ESCAPE, start)
+        end = text.find(self._escape, start)
         self._in_text = end < 0
         if end < 0:
-            end = len(text) - overlap(text[start:], [ESCAPE])
+            end = len(text) - overlap(text[start:], [self._escape])
         written = json.dumps(text[start:end], ensure_ascii=False)[1:-1]
         if not self._in_text:
-            return f'{written}"', end + len(ESCAPE)
+            return f'{written}"', end + len(self._escape)
         return (written, end) if end > start else None
 
 
-def _terminals(quote: Callable[[str], str]) -> list[str]:
-    """Values of any schema."""
-    escape = quote(ESCAPE)
+def _terminals(escape: str, delimiter: str, mark: str) -> list[str]:
+    """Values of any schema, whose strings are between terminals `escape` for the delimiter."""
     # A special token cannot be part of a text; the same name as plain text can.
-    text = r"/(.|\n)*/" if escape.startswith("<[") else r"/([^<]|<[^e])*/"
+    other = re.escape(delimiter[1])
+    text = r"/(.|\n)*/" if escape.startswith("<[") else rf"/([^<]|<[^{other}])*/"
     return [
-        f"value: {FUNCTION_GEMMA_VALUE}? any",
-        f"object: {FUNCTION_GEMMA_VALUE}? any_object",
+        f"value: {mark}? any",
+        f"object: {mark}? any_object",
         f"string: {escape} TEXT? {escape}",
         f"TEXT: {text}",
         r"INTEGER: /-?(0|[1-9][0-9]{0,15})/",
@@ -152,11 +183,11 @@ _MAX_RULES = 2000
 class _Values:
     """The rules of the arguments of one tool; `start` is the name of the first."""
 
-    def __init__(self, tool: Signature, prefix: str, quote: Callable[[str], str]) -> None:
+    def __init__(self, tool: Signature, prefix: str, escape: str) -> None:
         self.rules: list[str] = []
         self._tool = tool
         self._prefix = prefix
-        self._quote = quote
+        self._escape = escape
         self._root = json.loads(tool.schema)
         self._references: dict[str, str] = {}
         starts = [self._value(choice) for choice in objects(self._root)]
@@ -213,7 +244,7 @@ class _Values:
 
     def _literal(self, value: Any) -> str:
         if isinstance(value, str):
-            escape = self._quote(ESCAPE)
+            escape = self._escape
             return f"{escape} {json.dumps(value)} {escape}" if value else f"{escape} {escape}"
         if isinstance(value, dict | list):
             raise UnsupportedSchema(self._tool.name, "an enum of objects or arrays")
