@@ -140,6 +140,12 @@ class CallFormat:
         """A reader of the arguments of a call, by their JSON Schema."""
         return JsonArguments()
 
+    def quoted(self, text: str, quote: Callable[[str], str]) -> str:
+        """The terminals of a text in which the names of `special` tokens may be."""
+        names = "|".join(map(re.escape, self.special))
+        parts = re.split(f"({names})", text) if names else [text]
+        return " ".join(quote(part) for part in parts if part)
+
     def argument_rules(
         self, name: str, tool: Signature, _quote: Callable[[str], str]
     ) -> Sequence[str]:
@@ -167,11 +173,11 @@ class CallFormat:
                 if isinstance(element, tuple)
                 else _TERMINALS[element]
                 if element in _TERMINALS
-                else quote(name if element is NAME else str(element))
+                else self.quoted(name if element is NAME else str(element), quote)
                 for element in elements
             )
 
-        marker = quote(self.marker) if self.marker else ""
+        marker = self.quoted(self.marker, quote)
         group = [f"{marker}?" if self.optional_marker else marker, written(self.opening), "call"]
         if self.separator is not None and parallel:
             group.append(f"({written(self.separator)} call)*")

@@ -125,8 +125,10 @@ class _Arguments(ArgumentReader):
         if word.end() == len(text):
             return None
         bare = word[0].strip()
-        is_literal = text[word.end()] != ":" and _LITERAL.fullmatch(bare)
-        written = finite(bare) if is_literal else json.dumps(bare)
+        if text[word.end()] == ":":
+            return json.dumps(bare), word.end()
+        bare = "null" if bare == "None" else bare  # as Gemma 4's template writes it
+        written = finite(bare) if _LITERAL.fullmatch(bare) else json.dumps(bare)
         return (written if bare else ""), word.end()
 
     def _text(self, text: str, start: int) -> tuple[str, int] | None:

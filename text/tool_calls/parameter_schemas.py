@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hearthd.text.schema_parts import Schema
 
-_KINDS = frozenset("string number integer boolean null array object".split())
+KINDS = frozenset("string number integer boolean null array object".split())
 
 
 def resolved(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None) -> Schema | None:
@@ -103,10 +103,10 @@ def _types(alternative: Schema) -> frozenset[str]:
     types = alternative.get("type")
     if types is None:
         implied = {"properties": "object", "items": "array"}
-        return frozenset(implied[key] for key in implied if key in alternative) or _KINDS
+        return frozenset(implied[key] for key in implied if key in alternative) or KINDS
     types = types if isinstance(types, list) else [types]
-    known = frozenset(type_ for type_ in types if isinstance(type_, str)) & _KINDS
-    return (known | {"integer"} if "number" in known else known) or _KINDS
+    known = frozenset(type_ for type_ in types if isinstance(type_, str)) & KINDS
+    return (known | {"integer"} if "number" in known else known) or KINDS
 
 
 def kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Tool calls in XML, as Qwen3-Coder, Qwen3.5 and Nemotron 3 write them.
+"""Tool calls in XML: each parameter is between tags.
 
 <tool_call>
 <function=f>
@@ -12,11 +12,14 @@ text
 </tool_call>
 
 A parameter that is a text by its schema is written as it is; others are JSON. Source: the chat
-templates of these models.
+templates of the models. Qwen3-Coder, Qwen3.5 and Nemotron 3 have these tags; GLM, MiniMax, DeepSeek
+V3.2, MiniCPM5 and Seed-OSS have others.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -26,8 +29,9 @@ from typing_extensions import override
 
 from hearthd.text.text_overlap import overlap
 from hearthd.text.tool_calls.arguments import ArgumentReader, JsonArguments
-from hearthd.text.tool_calls.call_format import NAME, SPACE, CallFormat, UnsupportedSchema
+from hearthd.text.tool_calls.call_format import NAME, SPACE, CallFormat
 from hearthd.text.tool_calls.parameter_schemas import (
+    KINDS,
     alternatives,
     kind,
     kinds,
@@ -35,151 +39,127 @@ from hearthd.text.tool_calls.parameter_schemas import (
     objects,
     parameter,
 )
-from hearthd.text.value_marks import marked_schema
+from hearthd.text.tool_calls.xml_rules import EMPTY, ParameterRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hearthd.text.tool_calls.call_format import Signature
 
-_PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
-_BEGIN, _LAST = "<parameter=", "</function>"
-_END = "\n</parameter>\n"  # the first one after the beginning of a value ends it
-_BARE_END = "</parameter>"  # of a value that begins on the line of its name
-_END_QUOTED = json.dumps(_END)
-_ANY_NAME = r"/<parameter=[^>\n]+>\n/"
-_WITHOUT_END = r"~/(.|\n)*\n<\/parameter>(\n(.|\n)*)?/"
 # The templates write these values as Python does.
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
-# Keywords of a text, and of an object that has parameters, that are enforced or restrict nothing.
-_OF_TEXT = frozenset("type enum const title description default examples format".split())
-_OF_OBJECT = frozenset(
-    "type properties required additionalProperties title description $defs definitions $schema "
-    "x-guidance strict".split()
-)
-# Keywords of the root that hold for the schemas of parameters.
-_SHARED = ("$defs", "definitions", "x-guidance")
+_MAX_LITERAL = 100_000  # characters of a value that is read as Python's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tags:
+    """The texts around parameters.
+
+    begin  before a name
+    named  between a name and a value, with the JSON types of the values that follow
+    end    after a value
+    wraps  around a value in which `end` may be; None if there are none
+    last   after the last parameter
+    """
+
+    begin: str
+    named: tuple[tuple[str, frozenset[str]], ...]
+    end: str
+    wraps: tuple[str, str] | None = None
+    last: str
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a value has its own lines, so that its end is a line."""
+        return self.named[0][0].endswith("\n") and self.end.startswith("\n")
+
+    @property
+    def value_end(self) -> str:
+        """The text that ends a value where it occurs first."""
+        return self.end if self.has_lines else self.end.strip()
+
+    @functools.cached_property
+    def beginning(self) -> re.Pattern[str]:
+        """What is before a value: `name`, `named`, and the line break before a value on lines."""
+        begin, other = re.escape(self.begin), re.escape(self.named[0][0][0])
+        named = "|".join(_spaced(text) for text, _ in self.named)
+        line = r"\n?" if self.has_lines else ""
+        return re.compile(rf"{begin}(?P<name>[^{other}\n]*)(?P<named>{named}){line}")
+
+    def kinds_after(self, named: str) -> frozenset[str]:
+        """The JSON types of the values that follow a text after a name."""
+        squeezed = "".join(named.split())
+        return next(known for text, known in self.named if "".join(text.split()) == squeezed)
+
+
+def _spaced(text: str) -> str:
+    """A pattern of a text, with any white space where it has some inside."""
+    return r"\s*".join(re.escape(part) for part in text.split())
 
 
 @dataclass(frozen=True, kw_only=True)
 class XmlCalls(CallFormat):
-    """Calls whose arguments are elements of XML, each with a marker of its own."""
+    """Calls whose arguments are elements of XML, each with a marker of its own or all in one."""
+
+    tags: Tags
 
     @override
     def arguments(self, schema: Mapping[str, Any]) -> ArgumentReader:
-        return _Arguments(schema)
+        return _Arguments(self.tags, schema)
 
     @override
     def argument_rules(
-        self, name: str, tool: Signature, _quote: Callable[[str], str]
+        self, name: str, tool: Signature, quote: Callable[[str], str]
     ) -> Sequence[str]:
-        text = name.upper()
+        rules = ParameterRules(self.tags, tool, functools.partial(self.quoted, quote=quote))
         if tool.input is not None:
-            return [
-                f'{name}: "{_BEGIN}input>\\n" {text}_AND_END',
-                # In one terminal, so that the text does not take the end for more of itself.
-                f"{text}_AND_END: {text} {_END_QUOTED}",
-                f"{text}: /{tool.input}/ & {_WITHOUT_END}",
-            ]
-        given = json.loads(tool.schema)
-        choices = objects(given)
+            return rules.text_input(name)
+        choices = objects(rules.given)
         if len(choices) == 1:
-            return _parameters(name, choices[0], given, tool)
+            return rules.parameters(name, choices[0])
         names = [f"{name}_of_{number}" for number in range(len(choices))]
         return [
-            f"{name}: {' | '.join(names) or _EMPTY}",
+            f"{name}: {' | '.join(names) or EMPTY}",
             *(
                 rule
                 for each, choice in zip(names, choices, strict=True)
-                for rule in _parameters(each, choice, given, tool)
+                for rule in rules.parameters(each, choice)
             ),
         ]
 
 
-_EMPTY = '""'
 XML = XmlCalls(
     marker="<tool_call>",
     opening=(SPACE,),
     head=("<function=", NAME, ">"),
     middle=(SPACE,),
-    tail=(SPACE, _LAST),
+    tail=(SPACE, "</function>"),
     closing=(SPACE, "</tool_call>"),
     special=("<tool_call>", "</tool_call>"),
     json_texts=False,
+    tags=Tags(
+        begin="<parameter=",
+        named=((">\n", KINDS),),
+        end="\n</parameter>\n",
+        last="</function>",
+    ),
 )
-
-
-def _parameters(
-    name: str, root: Mapping[str, Any], given: Mapping[str, Any], tool: Signature
-) -> list[str]:
-    """The rules of the parameters of an object schema without alternatives, first `name`."""
-    others = root.get("additionalProperties", True)
-    unknown = [keyword for keyword in root if keyword not in _OF_OBJECT]
-    if "additionalProperties" in root and others is not False:
-        unknown.append("additionalProperties")
-    if unknown and tool.strict:
-        raise UnsupportedSchema(tool.name, unknown[0])
-    required, members, rules = set(root.get("required", ())), [], []
-    for number, (key, schema) in enumerate(root.get("properties", {}).items()):
-        if ">" in key or "\n" in key:
-            raise UnsupportedSchema(tool.name, f"the name {json.dumps(key)}")
-        member = f"{name}_{number}"
-        value = _value(f"{member}_value", schema, given, tool)
-        if value:
-            begin = json.dumps(f"{_BEGIN}{key}>\n", ensure_ascii=False)
-            rules += [f"{member}: {begin} {member}_value", *value]
-            members.append(member if key in required else f"{member}?")
-    if others is not False or "patternProperties" in root:
-        value = _value(f"{name}_any_value", others, given, tool)
-        rules += [f"{name}_any: {_ANY_NAME} {name}_any_value", *value]
-        members.append(f"{name}_any*")
-    return [f"{name}: {' '.join(members) or _EMPTY}", *rules]
-
-
-def _value(name: str, schema: Any, root: Mapping[str, Any], tool: Signature) -> list[str]:
-    """The rules of a parameter's value and its end, first the rule `name`; none for no value."""
-    values: list[Any] = []
-    texts, others = [], []
-    choices = list(alternatives(schema, root))
-    for choice in choices:
-        if (known := listed(choice)) is not None:
-            values += known
-        elif "string" in kinds(choice):
-            texts.append(choice)
-        else:
-            others.append(choice)
-    if texts:
-        unknown = [key for choice in choices for key in choice if key not in _OF_TEXT]
-        # A text beside them can look like another number.
-        unknown += ["enum" for value in values if not isinstance(value, str | None)]
-        if unknown and tool.strict:
-            raise UnsupportedSchema(tool.name, unknown[0])
-        return [f"{name}[suffix={_END_QUOTED}]: /(.|\\n)*/"]
-    written = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    if any((text + _END).index(_END) < len(text) for text in written):
-        raise UnsupportedSchema(tool.name, f"a text with {_BARE_END}")
-    bodies = [json.dumps(text, ensure_ascii=False) for text in written]
-    rules = []
-    if others:
-        bodies.append(f"{name}_json")
-        shared = {key: root[key] for key in _SHARED if key in root}
-        json_schema = {**(others[0] if len(others) == 1 else {"anyOf": others}), **shared}
-        rules.append(f"{name}_json: {marked_schema(json.dumps(json_schema))}")
-    return [f"{name}: ({' | '.join(bodies)}) {_END_QUOTED}", *rules] if bodies else []
 
 
 class _Arguments(ArgumentReader):
     """Parameters in XML, which are passed on as the members of an object."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, tags: Tags, schema: Mapping[str, Any]) -> None:
         super().__init__()
+        self._tags = tags
         self._schema = schema
         self._began = False
         self._reading = False  # whether a value is read
-        self._end = _END  # of the value
+        self._end = ""  # of the value
         self._kinds: frozenset[str] = frozenset()  # its JSON types by the schema
         self._listed: list[Any] = []  # values by the schema
         self._in_text = False  # whether the value is passed on as it arrives
+        self._may_wrap = False  # whether the value may begin with a wrap
 
     @override
     def _token(self, text: str, start: int) -> tuple[str, int] | None:
@@ -187,28 +167,41 @@ class _Arguments(ArgumentReader):
             return self._value(text, start)
         if text[start].isspace():
             return "", start + 1
-        if text.startswith(_LAST, start):
+        tags = self._tags
+        if text.startswith(tags.last, start):
             self.ended = True
             return ("}" if self._began else "{}"), start
-        found = _PARAMETER.match(text, start)
+        found = tags.beginning.match(text, start)
         if found and found.end() < len(text):
-            self._end = _END if found[0].endswith("\n") else _BARE_END
-            return self._begin(found[1]), found.end()
+            on_line = tags.has_lines and found[0].endswith("\n")
+            self._end = tags.end if on_line else tags.end.strip()
+            return self._begin(found["name"], found["named"]), found.end()
         rest = text[start:]
-        if found or _LAST.startswith(rest) or _BEGIN.startswith(rest) or rest.startswith(_BEGIN):
+        begins = tags.begin.startswith(rest) or rest.startswith(tags.begin)
+        if found or begins or tags.last.startswith(rest):
             return None
         return "", start + 1  # not what the grammar allows
 
-    def _begin(self, name: str) -> str:
+    def _begin(self, name: str, named: str) -> str:
         written = f"{', ' if self._began else '{'}{json.dumps(name, ensure_ascii=False)}: "
         self._began = self._reading = True
+        self._may_wrap = self._tags.wraps is not None
         choices = list(alternatives(parameter(name, self._schema), self._schema))
-        self._kinds = frozenset().union(*map(kinds, choices))
+        known = self._tags.kinds_after(named)
+        self._kinds = frozenset().union(*map(kinds, choices)) & known or known
         self._listed = [value for choice in choices for value in listed(choice) or ()]
         self._in_text = self._kinds == {"string"}
         return f'{written}"' if self._in_text else written
 
     def _value(self, text: str, start: int) -> tuple[str, int] | None:
+        if self._may_wrap and self._tags.wraps:
+            wrap, end = self._tags.wraps
+            if wrap.startswith(text[start : start + len(wrap)]) and len(text) - start < len(wrap):
+                return None
+            self._may_wrap = False
+            if text.startswith(wrap, start):
+                self._end = end + self._end
+                return "", start + len(wrap)
         at = text.find(self._end, start)
         if at >= 0:
             self._reading = False
@@ -226,6 +219,9 @@ class _Arguments(ArgumentReader):
         kind_ = _kind(bare)
         may_be_text = "string" in self._kinds
         is_text = value in self._listed or kind_ == "string" or kind_ not in self._kinds
+        if kind_ is None and not may_be_text:
+            bare = _from_python(bare)
+            kind_ = _kind(bare)
         if kind_ is not None and not (may_be_text and is_text):
             reader = JsonArguments()
             written = reader.push(f"{bare} ")
@@ -246,6 +242,16 @@ def _kind(text: str) -> str | None:
 
 def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def _from_python(text: str) -> str:
+    """A value of Python as JSON, as some templates write it; other texts are unchanged."""
+    if len(text) > _MAX_LITERAL or not text.startswith(("[", "{")):
+        return text
+    try:
+        return json.dumps(ast.literal_eval(text), ensure_ascii=False)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def _escaped(text: str) -> str:
