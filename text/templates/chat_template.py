@@ -26,7 +26,8 @@ from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.generic_messages import system_text, with_texts
 from hearthd.text.templates.prompt import Prompt
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
-from hearthd.text.tool_calls.call_formats import call_format
+from hearthd.text.tool_calls import written_calls
+from hearthd.text.tool_calls.call_formats import native_format
 from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.tools import ToolUse
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import SpecialTokens
     from hearthd.text.templates.media_texts import MediaTexts
     from hearthd.text.tokenizer import Tokenizer
+    from hearthd.text.tool_calls.call_format import CallFormat
     from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
 TemplateMessage = dict[str, Any]
@@ -78,8 +80,7 @@ class ChatTemplate:
             raise BadChatTemplate(f"the chat template is not valid Jinja: {error}") from error
         # Phi 4's template has no variable `tools` but a field of the system message.
         self._tools_in_message = "tools" not in variables and "message['tools']" in source
-        takes_tools = "tools" in variables or self._tools_in_message
-        self._calls = (call_format(source) if takes_tools else None) or GENERIC
+        self._takes_tools = "tools" in variables or self._tools_in_message
 
     @staticmethod
     def from_bundle(
@@ -140,6 +141,8 @@ class ChatTemplate:
             )
         mark, end = marks
         values = guard.protect(values, self._tokenizer, mark)
+        # After the protection, which would break the marks of calls.
+        values["messages"] = [self._with_calls(message) for message in values["messages"]]
         if continue_final:
             # A template that trims messages drops the space, and then the message's own, too.
             values["messages"][-1]["content"] += f"{end} "
@@ -177,6 +180,17 @@ class ChatTemplate:
             messages = _with_tools(messages, tools)
         return list(messages)
 
+    def _with_calls(self, message: TemplateMessage) -> TemplateMessage:
+        """The message with its calls as the model wrote them, if the template leaves them out."""
+        form, are_written = self._native_calls
+        if form is None or are_written or not message.get("tool_calls"):
+            return message
+        calls = [call["function"] for call in message["tool_calls"]]
+        text = form.written([(call["name"], call["arguments"]) for call in calls])
+        rest = {key: value for key, value in message.items() if key != "tool_calls"}
+        content = message["content"]
+        return {**rest, "content": content_form.joined(content, text) if content else text}
+
     def _adapted_tools(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
         """The tools as the template expects them."""
         if self._calls is GENERIC or not tools:
@@ -188,6 +202,23 @@ class ChatTemplate:
     def _turns(self, messages: list[TemplateMessage]) -> str:
         """The text of messages alone."""
         return self.render(messages, tools=[], add_generation_prompt=False)
+
+    @property
+    def _calls(self) -> CallFormat:
+        return self._native_calls[0] or GENERIC
+
+    @functools.cached_property
+    def _native_calls(self) -> tuple[CallFormat | None, bool]:
+        """The form of tool calls, and whether the template writes calls of earlier turns."""
+        if not self._takes_tools:
+            return None, False
+
+        def render(messages: list[TemplateMessage]) -> str:
+            if self._takes_text_arguments:
+                messages = [argument_form.with_text(message) for message in messages]
+            return self.render(messages, tools=written_calls.TOOLS, add_generation_prompt=False)
+
+        return native_format(self.source, render, self._tokenizer.special_token_names)
 
     @functools.cached_property
     def _takes_parts(self) -> bool:

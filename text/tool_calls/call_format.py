@@ -7,6 +7,7 @@ calls and their reader follow from it.
 from __future__ import annotations
 
 import enum
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -146,6 +147,23 @@ class CallFormat:
         parts = re.split(f"({names})", text) if names else [text]
         return " ".join(quote(part) for part in parts if part)
 
+    def written(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """Calls as a model writes them, by their names and arguments, without ids."""
+        texts = [
+            _written((*self.head, *self.middle), name)
+            + self.written_arguments(arguments)
+            + _written(self.tail)
+            for name, arguments in calls
+        ]
+        begin, end = self.marker + _written(self.opening), _written(self.closing)
+        if self.separator is None:
+            return "\n".join(f"{begin}{text}{end}" for text in texts)
+        return f"{begin}{_written(self.separator).join(texts)}{end}"
+
+    def written_arguments(self, arguments: Mapping[str, Any]) -> str:
+        """The arguments of a call as a model writes them."""
+        return json.dumps(arguments, ensure_ascii=False)
+
     def argument_rules(
         self, name: str, tool: Signature, _quote: Callable[[str], str]
     ) -> Sequence[str]:
@@ -210,6 +228,19 @@ class Match:
 
     end: int
     name: str = ""
+
+
+def _written(elements: Elements, name: str = "") -> str:
+    """The text of elements, with the white space of json.dumps."""
+    text = ""
+    for element in elements:
+        if element is SPACE:
+            text += " " if text.endswith((",", ":")) else ""
+        elif element is NAME:
+            text += name
+        elif isinstance(element, str):
+            text += element
+    return text
 
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")

@@ -18,6 +18,7 @@ from typing_extensions import override
 from hearthd.text.text_overlap import overlap
 from hearthd.text.tool_calls.arguments import ArgumentReader, finite
 from hearthd.text.tool_calls.call_format import NAME, CallFormat, UnsupportedSchema
+from hearthd.text.tool_calls.member_rules import member_sequence
 from hearthd.text.tool_calls.parameter_schemas import objects
 from hearthd.text.value_marks import (
     FUNCTION_GEMMA_DELIMITER,
@@ -52,6 +53,20 @@ class GemmaCalls(CallFormat):
     @override
     def arguments(self, _schema: Mapping[str, Any]) -> ArgumentReader:
         return _Arguments(self.escape)
+
+    @override
+    def written_arguments(self, arguments: Mapping[str, Any]) -> str:
+        return self._written(arguments)
+
+    def _written(self, value: Any) -> str:
+        if isinstance(value, str):
+            return f"{self.escape}{value}{self.escape}"
+        if isinstance(value, dict):
+            members = (f"{key}:{self._written(item)}" for key, item in value.items())
+            return f"{{{','.join(members)}}}"
+        if isinstance(value, list):
+            return f"[{','.join(map(self._written, value))}]"
+        return json.dumps(value)
 
     @override
     def argument_rules(
@@ -263,20 +278,8 @@ class _Values:
 
     def _object(self, properties: dict[str, Any], required: set[str]) -> str:
         """Members in the order of the schema; optional ones may be absent."""
-        members = list(self._members(properties))
-        rests = [""] * (len(members) + 1)
-        for index in range(len(members) - 1, 0, -1):
-            name, member = members[index]
-            optional = "" if name in required else "?"
-            rests[index] = self._rule(f'("," {member}){optional} {rests[index + 1]}')
-        choices = []
-        for index, (name, member) in enumerate(members):
-            choices.append(f"{member} {rests[index + 1]}")
-            if name in required:
-                break
-        else:
-            choices.append('""')
-        return self._rule(f'"{{" ({" | ".join(choices)}) "}}"')
+        members = [(member, name in required) for name, member in self._members(properties)]
+        return self._rule(f'"{{" ({member_sequence(members, self._rule)}) "}}"')
 
     def _members(self, properties: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for name, schema in properties.items():

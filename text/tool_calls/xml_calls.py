@@ -108,6 +108,16 @@ class XmlCalls(CallFormat):
         return _Arguments(self.tags, schema)
 
     @override
+    def written_arguments(self, arguments: Mapping[str, Any]) -> str:
+        tags, texts = self.tags, []
+        for key, value in arguments.items():
+            named = next(named for named, known in tags.named if kind(value) in known)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            wrap, wrapped = tags.wraps or ("", "")
+            texts.append(f"{tags.begin}{key}{named}{wrap}{text}{wrapped}{tags.end}")
+        return "".join(texts)
+
+    @override
     def argument_rules(
         self, name: str, tool: Signature, quote: Callable[[str], str]
     ) -> Sequence[str]:
