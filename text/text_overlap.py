@@ -1,4 +1,4 @@
-"""How much of the end of a text could be the beginning of a word that is still to come."""
+"""What the ends and beginnings of texts have in common."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def overlap(text: str, words: Sequence[str]) -> int:
         if any(len(word) > length and word.startswith(end) for word in words):
             return length
     return 0
+
+
+def shared_start(text: str, other: str) -> str:
+    """The characters with which both texts begin."""
+    pairs = zip(text, other, strict=False)
+    count = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
+    return text[: min(len(text), len(other)) if count is None else count]
+
+
+def shared_end(text: str, other: str) -> str:
+    """The characters with which both texts end."""
+    return shared_start(text[::-1], other[::-1])[::-1]

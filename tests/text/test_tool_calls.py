@@ -46,14 +46,18 @@ BAD = "<tool_call>{nonsense}</tool_call>"
 
 
 def read(
-    text: str, cuts: Sequence[int], format_: CallFormat | None = HERMES, **fields: Any
+    text: str,
+    cuts: Sequence[int],
+    format_: CallFormat | None = HERMES,
+    schemas: dict[str, Any] = SCHEMAS,
+    **fields: Any,
 ) -> tuple[str, list[Any]]:
     """What a filter makes of a text that comes in pieces, cut at these places.
 
     A call that is cut off has its arguments as text.
     """
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    call_filter = CallFilter(format_, SCHEMAS, **fields)
+    call_filter = CallFilter(format_, schemas, **fields)
     parts = [
         part
         for start, end in itertools.pairwise(places)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.derived_format import derived_format
-
 from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA, GEMMA_4
 from hearthd.text.tool_calls.harmony import HARMONY
 from hearthd.text.tool_calls.json_calls import (

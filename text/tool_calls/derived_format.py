@@ -6,12 +6,13 @@ XML, or the notation of Gemma or Python.
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hearthd.text.text_overlap import shared_end
 from hearthd.text.tool_calls.call_format import ID, NAME, NUMBER, SPACE, CallFormat
 from hearthd.text.tool_calls.gemma_calls import FUNCTION_GEMMA, GEMMA_4
 from hearthd.text.tool_calls.parameter_schemas import KINDS
@@ -105,7 +106,7 @@ def _in_xml(calls: WrittenCalls) -> XmlCalls | None:
     other = calls.after.partition(TEXT)[2]
     between_values, other_key, other = other.partition(OTHER_KEY)
     after_other = other.partition(OTHER_TEXT)[2]
-    shared = os.path.commonprefix([before_key[::-1], between_values[::-1]])[::-1]
+    shared = shared_end(before_key, between_values)
     at = shared.rfind("<")
     if not (key and value and other_key and named.strip()) or at < 0:
         return None
@@ -143,7 +144,9 @@ def _all_named(
     return tuple((text, frozenset(kinds)) for text, kinds in texts.items())
 
 
-def _wraps(call: Callable[[Mapping[str, Any]], str], named: str, end: str) -> tuple[str, str] | None:
+def _wraps(
+    call: Callable[[Mapping[str, Any]], str], named: str, end: str
+) -> tuple[str, str] | None:
     """The texts around a value with markup, or None."""
     text = call({KEY: _MARKUP}).partition(KEY + named)[2]
     before, _, after = text.partition(_MARKUP)
@@ -237,12 +240,10 @@ class _Run(str):
 
 def _shared(first: Elements, second: Elements) -> Elements:
     """The elements with which both begin."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return first[:count]
+    pairs = zip(first, second, strict=False)
+    return tuple(
+        element for element, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    )
 
 
 def _trimmed(elements: Elements, *, end: bool = True) -> Elements:

@@ -99,7 +99,7 @@ def _arguments(
     ]
     if members or choice.get("additionalProperties") is False:
         return add(member_sequence(members, add, separator='", "'))
-    more = add(f"/[A-Za-z_][A-Za-z0-9_]{{0,40}}/ \"=\" {add(marked_schema('{}'))}")
+    more = add(f'/[A-Za-z_][A-Za-z0-9_]{{0,40}}/ "=" {add(marked_schema("{}"))}')
     return add(f'({more} (", " {more})*)?')
 
 
@@ -198,7 +198,7 @@ def _literal(word: str) -> str:
 
 def _json_escape(escape: str) -> str:
     """The characters of JSON for an escape of Python, without its backslash."""
-    if escape in "bfnrt\\\"":
+    if escape in 'bfnrt\\"':
         return f"\\{escape}"
     if escape[0] in "xuU" and len(escape) > 1:
         code = int(escape[1:], 16)

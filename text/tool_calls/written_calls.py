@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.text_overlap import shared_end, shared_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,11 +81,10 @@ class WrittenCalls:
 
 def _difference(text: str, before: str, after: str = "") -> tuple[int, int]:
     """Where a text differs from one that begins and ends with other texts, in complete tags."""
-    start = len(os.path.commonprefix([text, before]))
+    start = len(shared_start(text, before))
     if begun := _OPEN_TAG.search(text, 0, start):
         start = begun.start()
-    shared = os.path.commonprefix([text[:start:-1], after[::-1]])
-    stop = len(text) - len(shared)
+    stop = len(text) - len(shared_end(text[start:], after))
     if _OPEN_TAG.search(text, start, stop) and (rest := _REST_OF_TAG.match(text, stop)):
         stop = rest.end()
     if after.strip() and not text[stop:].strip() and (last := _LAST_TAG.search(text, start, stop)):

@@ -205,12 +205,12 @@ class _Arguments(ArgumentReader):
 
     def _value(self, text: str, start: int) -> tuple[str, int] | None:
         if self._may_wrap and self._tags.wraps:
-            wrap, end = self._tags.wraps
+            wrap, wrapped = self._tags.wraps
             if wrap.startswith(text[start : start + len(wrap)]) and len(text) - start < len(wrap):
                 return None
             self._may_wrap = False
             if text.startswith(wrap, start):
-                self._end = end + self._end
+                self._end = wrapped + self._end
                 return "", start + len(wrap)
         at = text.find(self._end, start)
         if at >= 0:

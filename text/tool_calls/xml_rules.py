@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,9 @@ class ParameterRules:
             if self._tags.named[0][0][0] in key or "\n" in key:
                 raise UnsupportedSchema(self._tool.name, f"the name {json.dumps(key)}")
             member = f"{name}_{number}"
-            made = self._member(member, schema, lambda named, key=key: self._begin(key, named))
-            if made:
-                rules += made
+            of_member = self._member(member, schema, functools.partial(self._begin, key))
+            if of_member:
+                rules += of_member
                 members.append(member if key in required else f"{member}?")
         if others is not False or "patternProperties" in root:
             rules += self._member(f"{name}_any", others, self._any_begin)
