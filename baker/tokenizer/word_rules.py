@@ -145,7 +145,26 @@ _KIMI = r"\p{Han}+|" + _gpt4o(_THREE, _CONTRACTION, r"&&[^\p{Han}]").replace(r"\
 UNNAMED = "default"
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _UNNAMED = (r"[\p{P}\$\+<=>\^~\|]+", _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")
-_VIKING = (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", r"\p{N}")
+_BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+_VIKING = (_BLOOM, r"\p{N}")
+# Hangul, full-width punctuation, Bopomofo, and Han characters with kana.
+_YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-"
+    "\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    _gpt4o(r"\p{N}", _CONTRACTION),
+)
+# Groups of three digits from the end of a number, then scripts without spaces.
+_AFMOE = (
+    r"\p{N}+",
+    r"\A\P{N}(?m:.*)|\A\p{N}{1,2}(?=(?>(?:\p{N}{3})+)\z)|\p{N}{3}|\p{N}{1,2}",
+    "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf"
+    "\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af"
+    "\u1100-\u11ff]+",
+    _HUNYUAN,
+)
+# As `_llama3` with single digits, without the contractions of English.
+_UFAKZEKA = _llama3(r"\p{N}").removeprefix(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|")
+_SPARK_2_5 = _HUNYUAN.replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|", r"[\p{P}\p{S}]+|[\r\n]|")
 # A number splits where a multiple of three digits is left. llama.cpp looks ahead at each digit,
 # which takes quadratic time; here a match is a whole piece, and ends where the next one begins.
 _TRIPLES = r"(?>(?:\d{3})+)(?!\d)"
@@ -195,6 +214,15 @@ _RULES: Sequence[tuple[str, WordRule]] = (
     ("kimi-k2", WordRule(parts=_words(_KIMI))),
     ("roberta-bpe", WordRule(parts=(_GPT2,), joins_twice=True)),
     ("superbpe", WordRule(parts=_words(*_SUPERBPE))),
+    ("youtu", WordRule(parts=_words(*_YOUTU), whole_words=True)),
+    ("afmoe", WordRule(parts=_words(*_AFMOE))),
+    ("laguna", WordRule(parts=_words(r"[^\n]+|\n+", _llama3(r"\p{N}")))),
+    (
+        "spark2_5",
+        WordRule(parts=_words(_THREE, _CHINESE_AND_JAPANESE, _SPARK_2_5, r"\p{N}")),
+    ),
+    ("ufakzeka", WordRule(parts=_words(_UFAKZEKA))),
+    ("bloom gpt3-finnish poro-chat", WordRule(parts=_words(_BLOOM))),
     ("viking", WordRule(parts=_words(*_VIKING))),
     (UNNAMED, WordRule(parts=_words(*_UNNAMED))),
 )

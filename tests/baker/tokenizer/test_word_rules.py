@@ -64,7 +64,7 @@ def _has_number_behind_space_or_letters_of_others(text: str) -> bool:
 _OTHERS: Mapping[Callable[[str], bool], str] = {
     _has_mark: "gpt-4o kanana2 llama4 minimax-m2 talkie tekken",
     _has_mark_or_inner_capital: "kimi-k2",
-    _has_inner_capital: "tiny_aya cohere2moe",
+    _has_inner_capital: "tiny_aya cohere2moe youtu",
     _changes_when_composed: "qwen2 qwen35 modern-bert",
     _has_number: "deepseek-llm",
     _has_number_behind_space_or_letters_of_others: "falcon",
