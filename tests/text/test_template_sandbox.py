@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hearthd.text.templates import template_budget
 from hearthd.text.templates.template_budget import LimitExceeded
@@ -70,6 +71,7 @@ def test_a_range_has_a_limit(environment: LimitedEnvironment) -> None:
         GROWN.format("'aa'", "n.x.join(n.x)"),
         GROWN.format("'aa'", "n.x | join(n.x)"),
         GROWN.format("'a'", "'%s%s' % (n.x, n.x)"),
+        GROWN.format("'a'", "'{0}{0}'.format(n.x)"),
         GROWN.format("[1]", "[n.x, n.x]"),
         GROWN.format("[1]", "n.x + n.x"),
         GROWN.format("[1]", "{'a': n.x, 'b': n.x}"),
@@ -186,3 +188,31 @@ def test_a_long_conversation_is_far_from_the_limits(environment: LimitedEnvironm
     talk = [{"role": "user", "content": "word " * 400} for _ in range(2000)]
     source = "{% for m in messages %}{{ '<' ~ m.role + '>' + m.content | trim }}\n{% endfor %}"
     assert len(render(environment, source, messages=talk)) > 3_900_000
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [("<{}|{}>", "1, 'a'"), ("{1}{0}{1}", "1, none"), ("{a}{{}}", "a=[1]"), ("", "1")],
+)
+def test_format_writes_what_jinja_does(
+    environment: LimitedEnvironment, form: str, values: str
+) -> None:
+    """Hunyuan's Hy3 makes the names of its tokens so."""
+    source = f"{{{{ {form!r}.format({values}) }}}}"
+    expected = ImmutableSandboxedEnvironment().from_string(source).render()
+    assert render(environment, source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "'{0.__class__}'.format(1)", "'{0[0]}'.format([1])", "'{0:999999999}'.format(1)",
+        "'{0!r}'.format(1)", "'{0:{1}}'.format(1, 99)", "'{a}'.format_map({'a': 1})",
+        "('{' ~ '0.__class__}').format(1)",
+    ],
+)  # fmt: skip
+def test_format_reaches_no_attributes_and_sets_no_widths(
+    environment: LimitedEnvironment, source: str
+) -> None:
+    with pytest.raises((jinja2.TemplateError, TypeError)):
+        render(environment, f"{{{{ {source} }}}}")

@@ -47,6 +47,8 @@ _MAX_WIDTH = 100
 _MAX_ITEMS = 250_000  # items, or characters of a text, of a filter that handles them one by one
 # A part of a %-format with a width of more than two digits.
 _WIDE = re.compile(r"%[^a-zA-Z%]*(\d{3}|\*)")
+# A text for `str.format` whose fields have no attributes, items, conversions or widths.
+_PLAIN_FIELDS = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*\})*+")
 _ITEM_BY_ITEM = frozenset(
     "batch dictsort groupby join list map max min reject rejectattr select selectattr slice sort "
     "sum unique".split()
@@ -93,6 +95,15 @@ def check_method(budget: Budget, name: str, args: tuple[Any, ...]) -> None:
         known = [separator for separator in separators if isinstance(separator, str) and separator]
         count = sum(map(text.count, known or _BLANKS))
         budget.require(size_of(text) + count * ITEM_BYTES)
+
+
+def check_fields(budget: Budget, form: str, values: Any) -> None:
+    """Check `str.format` before it is called."""
+    if not _PLAIN_FIELDS.fullmatch(form):
+        raise jinja2.TemplateError(
+            "'format' of 'str' object is unsafe with a field that is not a name or a number"
+        )
+    budget.require(size_of(form) + form.count("{") * budget.size_of(values))
 
 
 def check_filter(budget: Budget, name: str, args: list[Any], kwargs: Mapping[str, Any]) -> None:

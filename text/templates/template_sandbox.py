@@ -28,6 +28,7 @@ from hearthd.text.templates.template_budget import Budget, LimitExceeded
 from hearthd.text.templates.template_operations import (
     METHODS,
     REMOVED_FILTERS,
+    check_fields,
     check_filter,
     check_method,
     check_operator,
@@ -134,8 +135,18 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
 
     @override
-    def wrap_str_format(self, value: Any) -> None:
-        """Texts have no `format` here."""
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`format` of a text, with checks; None for other values."""
+        text = getattr(value, "__self__", None)
+        if not isinstance(text, str) or value != text.format:
+            return None
+
+        @functools.wraps(value)
+        def limited(*args: Any, **kwargs: Any) -> str:
+            check_fields(self._budget, text, (args, kwargs))
+            return text.format(*args, **kwargs)
+
+        return limited
 
     # Methods that templates cannot reach.
 
