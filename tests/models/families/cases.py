@@ -114,6 +114,7 @@ CASES: Mapping[str, Case] = {
             yarn={"rope_parameters": YARN},
             linear={"rope_parameters": LINEAR},
             falcon3={"head_dim": 20, **_rope(1000042.0)},
+            minicpm5={"head_dim": 16, "rms_norm_eps": 1e-6, **_rope(5e6)},
         ),
         *_cases(
             "llama",

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    # openbmb/MiniCPM5-1B
+    "minicpm5": decoder(
+        1536, 4608, 16, 2, 128, 130560, rope_base=5e6, norm_eps=1e-6, tied=False
+    ),
     # swiss-ai/Apertus-8B-Instruct-2509
     "apertus": decoder(
         4096, 21504, 32, 8, 128, 131072,
