@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+import pytest
 
 from hearthd.models.dsl import functions as f
 from tests.models.graphs import run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def test_the_indices_of_the_largest_elements() -> None:
@@ -29,3 +35,36 @@ def test_a_sum_of_scores_has_an_offset_and_a_smallest_value() -> None:
             logits, chosen, scale,
         )  # fmt: skip
         assert factors.tolist() == [[2 * 3 * 0.5 / whole, 2 * 0.5 / whole]]
+
+
+@pytest.mark.parametrize("scores", [f.SIGMOID, f.SOFTMAX])
+def test_the_largest_logits_have_the_highest_scores_where_scores_saturate(scores: str) -> None:
+    """The scores of several experts are 1, or 0, so that they do not tell which is likelier."""
+    rng = np.random.default_rng(5)
+    logits = rng.normal(size=(6, 64)).astype(np.float32) * 4
+    logits[:3] += np.float32(30 if scores == f.SIGMOID else 0)
+    logits[3:] *= np.float32(40)
+    score = f.sigmoid if scores == f.SIGMOID else f.softmax
+    values = run(score, logits)
+    highest = np.sort(values, axis=1)[:, :-9:-1]
+    assert (np.diff(highest) == 0).any()
+
+    def routed(logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        chosen = run(lambda x: f.top_indices(x, count=8), logits)
+        factors = run(
+            lambda logits, chosen: f.expert_factors(
+                logits, chosen,
+                scores=scores, normalized=False, sum_offset=0.0, min_sum=0.0, factor=1.0,
+            ),
+            logits, chosen,
+        )  # fmt: skip
+        return chosen, factors
+
+    chosen, factors = routed(logits)
+    assert np.array_equal(factors, highest)
+    assert np.array_equal(chosen, np.argsort(-logits, axis=1, kind="stable")[:, :8])
+    for row in range(6):
+        alone = routed(logits[row : row + 1])
+        assert all(
+            np.array_equal(a[0], b[row]) for a, b in zip(alone, (chosen, factors), strict=True)
+        )
