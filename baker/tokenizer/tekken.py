@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BOS = "<s>"
+# Files of these versions may leave the special tokens to mistral_common, which has this list.
+_EARLY_VERSIONS = ("v1", "v2", "v3", "v7")
+_EARLY_TOKENS = (
+    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] "
+    "[/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] "
+    "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
+).split()
 
 
 def read_tekken(path: Path) -> Tokenizer:
@@ -65,7 +72,10 @@ def _split(pattern: str) -> pre_tokenizers.Split:
 
 def _special_tokens(data: dict[str, Any]) -> list[str]:
     """The names of the special tokens, in the order of their ids, those without a use included."""
-    by_rank = {entry["rank"]: entry["token_str"] for entry in data["special_tokens"]}
+    if data.get("special_tokens") is None and data["config"].get("version") in _EARLY_VERSIONS:
+        by_rank = dict(enumerate(_EARLY_TOKENS))
+    else:
+        by_rank = {entry["rank"]: entry["token_str"] for entry in data["special_tokens"]}
     count = data["config"].get("default_num_special_tokens", len(by_rank))
     names = [by_rank.pop(rank, f"<SPECIAL_{rank}>") for rank in range(count)]
     if by_rank:

@@ -66,6 +66,26 @@ def test_the_tokens_are_those_of_transformers(tmp_path: Path, case: str) -> None
     assert len({*map(tuple, ids)}) > 160
 
 
+def test_an_early_tekken_json_has_the_special_tokens_of_mistral_common(tmp_path: Path) -> None:
+    """20 in place of the 8 of the recorded file, so that other tokens have 12 more as their id."""
+    file = write(tmp_path, "tekken") / "tekken.json"
+    data = json.loads(file.read_text())
+    sizes = {"default_num_special_tokens": 20, "default_vocab_size": 712}
+    del data["special_tokens"]
+    file.write_text(json.dumps({**data, "config": {**data["config"], **sizes, "version": "v3"}}))
+    tokenizer = folder_tokenizer(tmp_path)
+    assert [tokenizer.token_to_id(name) for name in ("</s>", "[TOOL_CALLS]", "[PREFIX]")] == [
+        2,
+        9,
+        14,
+    ]
+    pairs = zip(texts(), recorded()["tekken"]["ids"], strict=False)
+    plain = [(text, ids) for text, ids in pairs if "<" not in text and "[" not in text]
+    assert len(plain) > 100
+    for text, ids in plain:
+        assert tokenizer.encode(text).ids == [id_ if id_ < 8 else id_ + 12 for id_ in ids]
+
+
 def test_unigrams_of_an_encoder_are_those_of_transformers(tmp_path: Path) -> None:
     """In the order of fairseq, with another space for runs of spaces, and with <mask>."""
     tokenizer = folder_tokenizer(write(tmp_path, "xlm-roberta"))
@@ -165,7 +185,7 @@ def other_id(folder: Path) -> None:
 
 
 def without_special_tokens(folder: Path) -> None:
-    """An early version, whose special tokens are those of Mistral's package."""
+    """Only an early version leaves them to Mistral's package."""
     change(folder / "tekken.json", special_tokens=None)
 
 
