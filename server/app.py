@@ -43,6 +43,7 @@ from hearthd.server.api.ollama import model_list as ollama_models
 from hearthd.server.api.ollama.error_bodies import OllamaErrors
 from hearthd.server.api.openai import (
     chat,
+    compaction,
     completions,
     embeddings,
     input_tokens,
@@ -75,6 +76,7 @@ _LANGUAGE = (
     completions,
     chat,
     responses,
+    compaction,
     input_tokens,
     stored_responses,
     conversations,

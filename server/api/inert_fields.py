@@ -191,17 +191,22 @@ def _is_kept(data: dict[str, Any], name: str) -> bool:
     return False
 
 
-def or_ignored(form: Any, known: Collection[str]) -> WrapValidator:
+def or_ignored(
+    form: Any,
+    known: Collection[str],
+    is_foreign: Callable[[dict[str, Any]], bool] = lambda _item: False,
+) -> WrapValidator:
     """Validate an item of a list as `form`, or as None if its `type` is not in `known`.
 
-    Such items are ignored as fields are. The others keep their indices, which errors name.
+    So are items of a known type that are `is_foreign`. Such items are ignored as fields are. The
+    others keep their indices, which errors name.
     """
     adapter = functools.cache(lambda: TypeAdapter(form))  # lazy, as the models are
 
     def validate(item: Any, _: ValidatorFunctionWrapHandler) -> Any:
         kind = item.get("type") if isinstance(item, dict) else None
         ignored = _ignored.get()
-        if ignored is None or not isinstance(kind, str) or kind in known:
+        if ignored is None or not isinstance(kind, str) or (kind in known and not is_foreign(item)):
             return adapter().validate_python(item)
         ignored.append((item, ""))
         return None

@@ -13,6 +13,7 @@ from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
 from hearthd.text.conversation import EarlierCall, Message, ToolResult
 
+COMPACTED = "hearth:"  # begins the content of this server's compactions
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -131,6 +132,20 @@ class ReasoningItem(ItemState):
         return "\n".join(part.text for part in self.content or self.summary)
 
 
+class CompactionItem(ItemState):
+    """A summary that stands in for earlier items, from /v1/responses/compact of this server."""
+
+    type: Literal["compaction"]
+    encrypted_content: Text = Field(
+        pattern=f"^{COMPACTED}", description="The summary after `hearth:`. It is not encrypted."
+    )
+
+    def message(self) -> Message:
+        """The summary for the model. A message from the assistant would be continued."""
+        summary = self.encrypted_content.removeprefix(COMPACTED)
+        return Message(role="user", parts=[f"Summary of the conversation so far:\n\n{summary}"])
+
+
 class ItemReference(Fields):
     """A stored item, which stands here. `type` may be absent."""
 
@@ -148,11 +163,17 @@ def _with_type(item: Any) -> Any:
 
 
 _Call = CallItem | CustomCallItem | ShellCallItem
-_Item = MessageItem | ReasoningItem | _Call | CallOutputItem | ItemReference
+_Item = MessageItem | ReasoningItem | _Call | CallOutputItem | CompactionItem | ItemReference
 _TypedItem = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with_type)]
 _TYPES = frozenset(
     name for item in get_args(_Item) for name in get_args(item.model_fields["type"].annotation)
 )
+
+
+def _is_foreign(item: dict[str, Any]) -> bool:
+    """Whether an item is a compaction of another server, which this one cannot read."""
+    content = item.get("encrypted_content")
+    return item["type"] == "compaction" and not str(content).startswith(COMPACTED)
 
 
 def _storable(item: Any) -> Any:
@@ -164,7 +185,7 @@ def _storable(item: Any) -> Any:
 
 # Items of tools that run on OpenAI's server are left out.
 AnyItem = Annotated[
-    _TypedItem | Ignored, or_ignored(_TypedItem, _TYPES), BeforeValidator(_storable)
+    _TypedItem | Ignored, or_ignored(_TypedItem, _TYPES, _is_foreign), BeforeValidator(_storable)
 ]
 
 
@@ -214,6 +235,8 @@ def messages(
                 answer.reasoning = answer.reasoning or reasoning
                 answer.calls.append(item.call(field))
                 reasoning = ""
+            case CompactionItem():
+                converted.append(item.message())
             case CallOutputItem():
                 output = parts(item.output, f"{field}.output")
                 converted.append(

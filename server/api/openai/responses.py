@@ -33,6 +33,7 @@ from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.stored.state import CurrentState, State, stored_item
 from hearthd.server.api.stored.store import Item
 from hearthd.server.api.surface import surface
+from hearthd.server.completions.choices import Choices
 from hearthd.server.errors import StorageFull, TooLargeToStore
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
@@ -201,7 +202,7 @@ class ResponsesRequest(TurnFields):
         else:
             items += [
                 (path, _resolved(item, path, state))
-                for index, item in enumerate(self.input)
+                for index, item in enumerate(self.input or ())
                 for path in (f"input[{index}]",)
             ]
         tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
@@ -257,7 +258,27 @@ async def responses(
             expected="null or 0 without logprobs in include",
         )
     conversation = body.after(earlier_items(body, state), state)
-    inputs = _inputs(await request.json(), state)
+    inputs = input_items(await request.json(), state)
+    logprobs = (body.top_logprobs or 0) if with_logprobs else None
+    writer = ResponseWriter(
+        await begun(request, service, body, conversation, logprobs=logprobs),
+        in_progress(body, service),
+        tools=offered(body.tools),
+        summarized=body.reasoning.summary is not None,
+        on_end=lambda response: _stored(response, body, inputs, state, request),
+    )
+    return await respond(writer, request, stream=body.stream)
+
+
+async def begun(
+    request: Request,
+    service: LanguageService,
+    body: ResponsesRequest,
+    conversation: Conversation,
+    *,
+    logprobs: int | None = None,
+) -> Choices:
+    """Submit the answer to a conversation, which `truncation` may shorten; raises as `begin`."""
     if body.truncation == "auto":
         conversation, prompt, request.state.dropped_messages = await truncated(
             request,
@@ -268,27 +289,14 @@ async def responses(
         )
     else:
         prompt = await rendered(request, service, body, conversation)
-    choices = await begin(
-        service,
-        body,
-        conversation,
-        prompt,
-        max_tokens=body.max_output_tokens,
-        logprobs=(body.top_logprobs or 0) if with_logprobs else None,
+    return await begin(
+        service, body, conversation, prompt, max_tokens=body.max_output_tokens, logprobs=logprobs
     )
-    writer = ResponseWriter(
-        choices,
-        _in_progress(body, service),
-        tools=offered(body.tools),
-        summarized=body.reasoning.summary is not None,
-        on_end=lambda response: _stored(response, body, inputs, state, request),
-    )
-    return await respond(writer, request, stream=body.stream)
 
 
-def _inputs(body: dict[str, Any], state: State) -> list[Item]:
+def input_items(body: dict[str, Any], state: State) -> list[Item]:
     """The items of a request as they are stored: what the server ignores stays among them."""
-    items = body["input"]
+    items = body.get("input") or []
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     return [
@@ -331,7 +339,8 @@ def _stored(
     return response
 
 
-def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
+def in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
+    """The response before its first event."""
     tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools if tool]
     return Response(
         id=new_id("resp_"),

@@ -8,7 +8,7 @@ from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.openai.response_events import Response
 from hearthd.server.api.stored.state import CurrentPage, CurrentState, Deleted, ItemList
 from hearthd.server.api.surface import surface
-from hearthd.text.errors import InvalidRequest, NotSupported
+from hearthd.text.errors import InvalidRequest
 
 router = surface("OpenAI", ERRORS)
 
@@ -33,16 +33,6 @@ async def delete_response(response_id: str, state: CurrentState) -> Deleted:
     state.record(response_id, "response")
     state.store.delete(state.owner, response_id)
     return Deleted(id=response_id, object="response")
-
-
-@router.post("/v1/responses/compact", summary="Reject the compaction of a conversation")
-async def compact_response() -> None:
-    """Answer 501: what a compaction keeps is up to the client, which can ask for a summary."""
-    raise NotSupported(
-        "responses/compact: the server does not compact conversations: ask the model for a summary "
-        'and send it in place of the items, or send "truncation": "auto", which drops the oldest '
-        "turns"
-    )
 
 
 @router.post(f"{_PATH}/cancel", summary="Cancel a response", response_model=Response)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_COMPACTING = "gpt-5"  # the session accepts only names of OpenAI's models
+
+
 class Agents:
     """Agents of a server."""
 
@@ -97,6 +100,22 @@ class Agents:
         session = self._agents.OpenAIConversationsSession(openai_client=self.client)
         return self.turns(session=session, stream=stream)
 
+    async def in_compacted(self) -> None:
+        """Two turns, whose compaction the model reads in a third."""
+        session = self._agents.OpenAIResponsesCompactionSession(
+            "compacted",
+            self._agents.SQLiteSession("compacted"),
+            client=self.client,
+            model=_COMPACTING,
+            compaction_mode="input",
+        )
+        await self.turns(session=session)
+        await session.run_compaction({"force": True})
+        types = [item.get("type") for item in await session.get_items()]
+        require(types == ["message", "message", "compaction"], types)
+        result = await self._agents.Runner.run(self.agent(), GREETING, session=session)
+        require(result.final_output, "no answer after the compaction")
+
     def chat_completions(self) -> Any:
         """Two turns by chat completions."""
         model = self._agents.OpenAIChatCompletionsModel(self._model, self.client)
@@ -111,6 +130,7 @@ def features(base: str, model: str) -> Iterator[Feature]:
     yield STREAM, agents.stream
     yield SCHEMA, lambda: agents.run(output_type=city)
     yield TOOLS, agents.chat_completions
+    yield "OpenAIResponsesCompactionSession", agents.in_compacted
     for stream in (False, True):
         label = ", streamed" if stream else ""
         yield f"SQLiteSession{label}", functools.partial(agents.in_sqlite, stream=stream)

@@ -50,13 +50,6 @@ def message(role: str, text: str) -> Any:
 TALK = [message("user", "the dog"), message("assistant", "the fox runs")]
 
 
-def test_a_compaction_is_refused_and_says_what_to_do(client: openai.OpenAI) -> None:
-    """It was a 405, since a response can have any other id."""
-    with pytest.raises(openai.InternalServerError, match="ask the model for a summary") as refused:
-        client.responses.compact(model="any", input="the dog")
-    assert refused.value.status_code == 501
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_response_is_continued(client: openai.OpenAI, stream: bool) -> None:
     if stream:
