@@ -28,6 +28,7 @@ from hearthd.server.api.middleware import access_log
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.api.middleware.body_limits import BodyLimit
 from hearthd.server.api.middleware.error_forms import ErrorForms
+from hearthd.server.api.middleware.head_requests import HeadRequests
 from hearthd.server.api.middleware.host_names import HostNames
 from hearthd.server.api.middleware.path_aliases import PathAliases
 from hearthd.server.api.middleware.path_prefix import PathPrefix
@@ -225,6 +226,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
 
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     """Add the middleware, the innermost first."""
+    app.add_middleware(HeadRequests)
     app.add_middleware(Leases)
     streams = app.state.streams
     app.add_middleware(
@@ -246,7 +248,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
             allow_origin_regex=_LOCAL_ORIGIN if "localhost" in guards.cors_origins else None,
             # Any page could use what a proxy knows a browser by, such as its cookies.
             allow_credentials="*" not in guards.cors_origins,
-            allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
+            allow_methods=["GET", "HEAD", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )

@@ -214,6 +214,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RequestError):  # FastAPI wraps errors of parsing a body
         return respond(describe(error.__cause__))
     headers = dict(error.headers or {})
+    if headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # see middleware/head_requests.py
     messages = {
         404: f"{request.url.path}: no such route or model",
         405: f"{request.url.path}: got {request.method}, expected {headers.get('Allow')}",

@@ -65,7 +65,7 @@ def router(*, chat: bool) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     for address, path in FILES.items():
         if chat or _DOCS.fullmatch(address):
-            routes.add_api_route(address, _sender(path), methods=["GET", "HEAD"])
+            routes.add_api_route(address, _sender(path))
     return routes
 
 

@@ -126,14 +126,12 @@ class OllamaShown(BaseModel):
     modified_at: str = Field(description="Time when the server opened the bundle.")
 
 
-@router.head("/api/version", include_in_schema=False)
 @router.get("/api/version", summary="Get the version of the API")
 async def ollama_version() -> OllamaVersion:
     """Return the version of Ollama whose API this is, and of the server."""
     return OllamaVersion(version=_OLLAMA, hearth=version())
 
 
-@router.head("/api/tags", include_in_schema=False)
 @router.get("/api/tags", summary="List the models (Ollama)")
 async def ollama_tags(pool: Pool) -> OllamaTags:
     """Return the language models and encoders of this server, and their LoRA adapters."""

@@ -83,14 +83,12 @@ class Health(BaseModel):
     last_reload: Reloaded | None = Field(description="The last reload. null if there was none.")
 
 
-@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Get the state of the server")
 async def health(deployment: NamedModel, pool: Pool) -> Health:
     """Answer 200 while the process runs. `status` says whether it accepts requests."""
     return _health(deployment, pool)
 
 
-@router.head("/health/ready", include_in_schema=False)
 @router.get(
     "/health/ready",
     summary="Test whether requests are accepted",

@@ -172,13 +172,6 @@ def test_models_and_health_have_other_names(client: httpx.Client) -> None:
     assert client.get("/v1/health").json()["status"] == "ok"
 
 
-def test_head_of_health_routes(client: httpx.Client) -> None:
-    for path in ("/health", "/health/ready", "/v1/health"):
-        answer = client.head(path)
-        assert (answer.status_code, answer.content) == (200, b"")
-        assert int(answer.headers["content-length"]) > 0
-
-
 def test_health_and_models_need_no_key() -> None:
     with fakes.running(chatty(), guards=Guards(api_keys=(KEY,))) as client:
         for path in ("/health", "/v1/health", "/models", "/v1/models", "/"):

@@ -196,7 +196,7 @@ def test_an_allowed_origin_passes_cors(client: httpx.Client, path: str) -> None:
     response = client.options(path, headers=headers)
     assert response.status_code == 200
     assert response.headers["Access-Control-Allow-Origin"] == ORIGIN
-    assert response.headers["Access-Control-Allow-Methods"] == "GET, POST, DELETE, OPTIONS"
+    assert response.headers["Access-Control-Allow-Methods"] == "GET, HEAD, POST, DELETE, OPTIONS"
     refused = client.post(path, headers={"Origin": ORIGIN})
     assert refused.status_code == 401
     assert refused.headers["Access-Control-Allow-Origin"] == ORIGIN

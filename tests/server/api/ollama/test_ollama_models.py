@@ -50,8 +50,6 @@ def test_models_have_tags(client: httpx.Client) -> None:
         assert answer["model"] == "second:latest"
         assert answer["load_duration"] > 0
     assert listed(client, "/api/ps") == ["first:latest", "second:latest"]
-    for path in ("/api/version", "/api/tags"):
-        assert client.head(path).status_code == 200
     versions = client.get("/api/version").json()
     assert versions["hearth"] == client.get("/health").json()["version"]
     assert [int(part) for part in versions["version"].split(".")] >= [0, 6, 4]
