@@ -21,6 +21,7 @@ from tools.quality.__main__ import (
     Case,
     Form,
     Leaderboard,
+    main,
     mcnemar,
     schema_request,
     solve,
@@ -166,3 +167,44 @@ def test_prompts_that_cannot_be_checked_are_left_out(
     assert board.request(case)["messages"] == [{"role": "user", "content": "a"}]
     assert board.is_right(case, {"content": "the fox"})
     assert not board.is_right(case, {"content": None})
+
+
+class Server(httpx.BaseTransport):
+    """A server that rejects a request."""
+
+    @override
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(400, json={"error": "no\ntools"}, request=request)
+
+
+def complaint(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What the command says on its last line when it cannot run."""
+    monkeypatch.setattr(sys, "argv", ["quality", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "bfcl_eval", None)
+    said = complaint(["http://127.0.0.1:1", "--task", "multiple"], monkeypatch, capsys)
+    assert "bfcl_eval: not installed: install the packages that --help names" in said
+
+
+def test_a_server_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tools.quality.__main__.Leaderboard", Board)
+    monkeypatch.setattr(Board, "cases", lambda _self, _limit: [CASE], raising=False)
+    monkeypatch.setattr(Board, "request", lambda _self, _case: {}, raising=False)
+    said = complaint(["http://127.0.0.1:1", "--task", "multiple"], monkeypatch, capsys)
+    assert "http://127.0.0.1:1: a server does not answer: " in said
+    opened = partial(httpx.Client, transport=Server())
+    monkeypatch.setattr("tools.quality.__main__.httpx.Client", opened)
+    said = complaint(["http://127.0.0.1:1", "--task", "multiple"], monkeypatch, capsys)
+    assert 'http://127.0.0.1:1/v1/chat/completions: got 400: {"error":"no\\ntools"}' in said

@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ def check(name: str, folder: Path, base: str, model: str) -> Iterator[tuple[str,
     client = CLIENTS[name]
     try:
         client.install(folder)
+    except FileNotFoundError as error:
+        yield "install", f"{error.filename}: not found: install it, or add --skip {name!r}"
+        return
     except subprocess.CalledProcessError as error:
         yield "install", error.stderr.strip()[-300:]
         return
@@ -75,8 +79,16 @@ def _word(problem: str) -> str:
 
 
 def _first_model(base: str) -> str:
-    with urllib.request.urlopen(f"{base}/v1/models") as response:
-        name: str = json.load(response)["data"][0]["id"]
+    """The name of a server's first model; raises ValueError."""
+    address = f"{base}/v1/models"
+    try:
+        with urllib.request.urlopen(address) as response:
+            name: str = json.load(response)["data"][0]["id"]
+    except (OSError, ValueError, LookupError, TypeError, HTTPException) as error:
+        raise ValueError(
+            f"{address}: expected a list of models, got {type(error).__name__}: {error}; "
+            "start a server with `hearth serve`"
+        ) from error
     return name
 
 
@@ -88,7 +100,10 @@ def main() -> int:
     parser.add_argument("--skip", action="append", default=[], choices=CLIENTS, help="repeatable")
     parser.add_argument("--environments", type=Path, default=Path("build/clients"), metavar="DIR")
     options = parser.parse_args()
-    model = _first_model(options.url)
+    try:
+        model = _first_model(options.url)
+    except ValueError as error:
+        parser.error(str(error))
     results: dict[str, dict[str, str]] = {}
     failed = 0
     for name in options.only or [name for name in CLIENTS if name not in options.skip]:

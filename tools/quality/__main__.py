@@ -276,8 +276,24 @@ def main() -> None:
     parser.add_argument("--schema", action="store_true", help="hold a text to a schema of calls")
     parser.add_argument("--requests", type=int, default=4, help="at a time")
     options = parser.parse_args()
+    try:
+        _compare(options, options.task or tasks)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        parser.error(f"{package}: not installed: install the packages that --help names")
+    except httpx.HTTPStatusError as error:
+        parser.error(f"{error.request.url}: got {error.response.status_code}: {_body(error)}")
+    except (httpx.RequestError, httpx.InvalidURL) as error:
+        parser.error(f"{' '.join(options.urls)}: a server does not answer: {error}")
+
+
+def _body(error: httpx.HTTPStatusError) -> str:
+    return " ".join(error.response.text.split())[:300]
+
+
+def _compare(options: argparse.Namespace, tasks: list[str]) -> None:
     form = WITH_SCHEMA if options.schema else WITH_TOOLS
-    for task in options.task or tasks:
+    for task in tasks:
         board: Any = Instructions() if task == INSTRUCTIONS else Leaderboard(task, form)
         cases = board.cases(options.limit)
         solved = {
