@@ -257,3 +257,8 @@ def test_hundreds_of_schemas_of_an_object_are_closed() -> None:
     branches = [{"type": "object", "properties": {f"p{index}": {}}} for index in range(500)]
     closed = json.loads(translated_schema(json.dumps({"anyOf": branches})))
     assert all(branch["additionalProperties"] is False for branch in closed["anyOf"])
+
+
+@pytest.mark.parametrize("type_", [None, True, 5, 0.5, {}, [None], "xobject"])
+def test_a_type_that_is_not_valid_is_rejected_by_name(type_: Any) -> None:
+    assert "type" in rejection({"type": type_, "properties": {"a": {}}})

@@ -237,6 +237,7 @@ def _add_members(schema: Schema, members: _Members) -> None:
     """Allow these members and no others, unless that would allow no object."""
     types, least = schema.get("type", "object"), schema.get("minProperties", 0)
     possible = isinstance(least, int) and (members.patterns or least <= len(members.names))
+    types = types if isinstance(types, list) else [types]
     if schema.keys() & {"const", "enum"} or "object" not in types or not possible:
         return
     properties, patterns = _mapping(schema, "properties"), _mapping(schema, "patternProperties")
