@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.completions.completion import Completion
 from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
 from hearthd.server.engine.prompt import ImageRows, Prompt
@@ -168,10 +169,9 @@ class Completer:
             ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
         else:
             ids = prompt
-        if images:  # the chat template wrote the ids
-            return ids
         for position, token in enumerate(ids):
-            if not 0 <= token < self._vocab_size:
+            is_row = images and token == NO_TOKEN
+            if not (0 <= token < self._vocab_size or is_row):
                 raise InvalidRequest(
                     field=field if isinstance(prompt, str) else f"{field}[{position}]",
                     got=token,

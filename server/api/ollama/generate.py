@@ -58,7 +58,7 @@ class OllamaGenerateRequest(AnswerFields):
     )
     system: Text = Field("", description="A system message before the prompt.")
     raw: bool = Field(False, description="Continue the prompt as it is, without the chat template.")
-    context: Annotated[list[int], Field(max_length=_MAX_CONTEXT)] = Field(
+    context: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=_MAX_CONTEXT)] = Field(
         default_factory=list,
         description="`context` of an earlier answer, which the prompt continues.",
     )

@@ -184,3 +184,14 @@ def test_a_question_about_the_same_image_reads_it_once() -> None:
             body = chat(openai(WIDE), {"type": "text", "text": question})
             assert client.post("/v1/chat/completions", json=body).status_code == 200
             assert runtime.images_read == 3
+
+
+@pytest.mark.parametrize("id_", [-1, 10**6, 2**31, 2**63, -(2**63) - 1, 2**64])
+def test_ids_beside_an_image_must_be_in_the_vocabulary(client: httpx.Client, id_: int) -> None:
+    """-1 is the id of a row of an image, which the server writes itself."""
+    body = {"prompt": TEXT, "images": [WIDE], "context": [5, id_], "stream": False}
+    refused = client.post("/api/generate", json=body)
+    assert refused.status_code == 400, refused.text
+    assert f"[1]: got {id_}, expected " in refused.json()["error"]
+    body["context"] = [5, 6]
+    assert client.post("/api/generate", json=body).status_code == 200
