@@ -122,6 +122,7 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     timeout_ms: int | None = Field(
         None,
         ge=1,
+        le=2**63 - 1,
         description="End the answer after this many milliseconds, time in the queue included. "
         "No limit by default.",
     )

@@ -48,6 +48,7 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "repeat_penalty": 0}, "repeat_penalty", 0),
     ({"prompt": "x", "seed": -(2**63) - 1}, "seed", -(2**63) - 1),
     ({"prompt": "x", "seed": 2**64}, "seed", 2**64),
+    ({"prompt": "x", "timeout_ms": 10**400}, "timeout_ms", 10**400),
     ({"prompt": "x", "stop": 5}, "stop", 5),
     ({"prompt": "x", "stop": ["a"] * 17}, "stop", "17 items"),
     ({"prompt": "x", "stop": "\udfff"}, "stop", "\udfff"),
