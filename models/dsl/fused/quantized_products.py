@@ -38,11 +38,12 @@ _MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
 # Activations of 8 bits are multiplied in half the time, so that rounding them twice matters; with a
 # grid it matters more that many rows share what is looked up.
 _MAX_SMALL_ROWS, _MAX_GRID_ROWS = 16, 64
-# The fewest rows that a kernel rounds before, for all workgroups: fewer are multiplied faster by
-# weights that stay in registers. It rounds groups of _PANEL, which take so many f32 in each row, by
-# the bits of activations (kernels/product/strips.h).
-_FEWEST_ROUNDED, _PANEL, _ROUNDING_WORKGROUPS = 32, 16, 16
-_CELL = {8: 13, 16: 23}
+# From this number of rows on, a kernel rounds them for all workgroups. Fewer are multiplied faster
+# by weights that stay in registers.
+_FEWEST_ROUNDED, _ROUNDING_WORKGROUPS = 32, 16
+# The groups of a panel of rounded rows, and the f32 that a group takes, by the bits of activations
+# (kernels/product/strips.h).
+_PANEL, _CELL = 16, {8: 13, 16: 23}
 
 
 def format_of(attrs: Attrs) -> MatrixFormat:

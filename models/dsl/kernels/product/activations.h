@@ -7,8 +7,8 @@
 
 #include "isa/dot.h"
 
-// ROUNDED is 1 in kernels that round rows for others, and in these (strips.h). Tiles multiply rows
-// that each workgroup rounds.
+// ROUNDED is 1 in a kernel that rounds rows for a product, and in the kernel of that product
+// (strips.h). With tiles, each workgroup rounds its rows.
 #ifndef ROUNDED
 #define ROUNDED 0
 #endif
@@ -31,10 +31,8 @@ INLINE int min_tile_rows(const Matrix *matrix) {
 // multiplied as pairs (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each
 // four, then 1 and 3.
 typedef struct {
-#if !STRIPS  // else they lie where other kernels' arrays do
-    _Alignas(64)
-#endif
-        int8_t q[CELLS][PARTS][GROUP];
+    // Rounded rows of another kernel have any alignment.
+    _Alignas(STRIPS ? 1 : 64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
     float scale[CELLS], total[2][CELLS];
 } Activations;

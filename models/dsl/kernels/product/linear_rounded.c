@@ -1,12 +1,12 @@
-// Multiplies rows that round_rows.c rounded with a matrix of integers: op `linear_quantized` of
-// many rows. A variant defines NAME, ROUNDED, and the format of the matrix (matrix.h).
+// Multiplies rows, which round_rows.c has rounded, with a matrix of integers: op `linear_quantized`
+// of many rows. A variant defines NAME, ROUNDED, and the format of the matrix (matrix.h).
 #include "product/strips.h"
 #if GRIDS
 #include "product/grid_tables.h"
 #endif
 
 // x f32 (rows, columns), the arrays of a matrix of (outputs, columns), cells with the rounded rows,
-// out f32 (rows, outputs); a workgroup computes as many outputs as those of `linear.c` do.
+// out f32 (rows, outputs); workgroups share rows and blocks as in linear.c.
 int NAME(const float *x, size_t x_at, MATRIX_ARRAYS, const float *cells, size_t cells_at,
          float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows_each, size_t rows,
          size_t outputs, size_t columns) {

@@ -6,8 +6,8 @@
 #include "product/grid_tables.h"
 #endif
 
-// x f32 (rows, columns), the arrays of a matrix of so many columns; cells get the rounded rows, as
-// strips.h has them. A workgroup rounds `share` rows.
+// x f32 (rows, columns), the arrays of a matrix (outputs, columns); cells get the rounded rows, as
+// strips.h describes. A workgroup rounds `share` rows.
 int NAME(const float *x, size_t x_at, MATRIX_ARRAYS, float *cells, size_t cells_at,
          size_t workgroup, size_t share, size_t rows, size_t columns) {
     const Matrix matrix = MATRIX(columns);

@@ -24,9 +24,12 @@ typedef struct {
     f32x16 scale[STRIP][2][STRIP_BLOCKS], minimum[STRIP][2][STRIP_BLOCKS];
 } Unpacked;
 
-// Rounded rows lie in memory as the groups of a panel of all rows, then of the next panel, and so
-// on. Panels have as many groups, a multiple of the four that are rounded together, up to STRIP;
-// the last one has what is left.
+// Rounded rows are in memory panel after panel: an `Activations` of each row for the panel's
+// groups. All panels have the same number of groups, at most STRIP and a multiple of the four that
+// are rounded together; the last one has what is left.
+_Static_assert(!STRIPS || sizeof(Activations) == STRIP * sizeof(float) * (PARTS == 1 ? 13 : 23),
+               "fused/quantized_products.py has another size");
+
 INLINE size_t panel_groups(const Matrix *matrix) {
     size_t panels = (matrix->groups + STRIP - 1) / STRIP;
     return ((matrix->groups + panels - 1) / panels + 3) / 4 * 4;
