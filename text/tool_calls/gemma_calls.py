@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from hearthd.text.tool_calls.call_format import Signature
 
-_START, _END = "<start_function_call>", "<end_function_call>"
-_RESPONSE = "<start_function_response>"
-
 _WORD = re.compile(r"[^\[\]{},:<]+")
 _LITERAL = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -90,28 +87,32 @@ class GemmaCalls(CallFormat):
         return "\n".join([super().lark(tools, quote, parallel=parallel), *terminals])
 
 
-FUNCTION_GEMMA = GemmaCalls(
-    marker=_START,
-    head=("call:", NAME),
-    middle=(),
-    between=(),
-    closing=(_END,),
-    special=(_START, _END, FUNCTION_GEMMA_DELIMITER, _RESPONSE),
-    stop=(_RESPONSE,),
-    json_texts=False,
+def _calls_between(start: str, end: str, *, response: str, escape: str, mark: str) -> GemmaCalls:
+    return GemmaCalls(
+        marker=start,
+        head=("call:", NAME),
+        middle=(),
+        between=(),
+        closing=(end,),
+        special=(start, end, escape, response),
+        stop=(response,),
+        json_texts=False,
+        escape=escape,
+        mark=mark,
+    )
+
+
+FUNCTION_GEMMA = _calls_between(
+    "<start_function_call>",
+    "<end_function_call>",
+    response="<start_function_response>",
     escape=FUNCTION_GEMMA_DELIMITER,
     mark=FUNCTION_GEMMA_VALUE,
 )
-_START_4, _END_4, _RESPONSE_4 = "<|tool_call>", "<tool_call|>", "<|tool_response>"
-GEMMA_4 = GemmaCalls(
-    marker=_START_4,
-    head=("call:", NAME),
-    middle=(),
-    between=(),
-    closing=(_END_4,),
-    special=(_START_4, _END_4, GEMMA_4_DELIMITER, _RESPONSE_4),
-    stop=(_RESPONSE_4,),
-    json_texts=False,
+GEMMA_4 = _calls_between(
+    "<|tool_call>",
+    "<tool_call|>",
+    response="<|tool_response>",
     escape=GEMMA_4_DELIMITER,
     mark=GEMMA_4_VALUE,
 )

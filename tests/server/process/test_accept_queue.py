@@ -60,6 +60,13 @@ def clients() -> Iterator[contextlib.ExitStack]:
         yield clients
 
 
+def listening(bound: socket.socket) -> socket.socket:
+    bound.setblocking(False)
+    bound.bind(("127.0.0.1", 0))
+    bound.listen()
+    return bound
+
+
 def connected(bound: socket.socket, source: str) -> socket.socket:
     client = socket.socket()
     client.settimeout(PATIENCE)
@@ -220,10 +227,7 @@ def test_accepting_goes_on_when_files_can_be_opened_again(
             return super().accept()
 
     bound = clients.enter_context(Bound())
-    bound.setblocking(False)
-    bound.bind(("127.0.0.1", 0))
-    bound.listen()
-    clients.enter_context(connected(bound, OTHER))
+    clients.enter_context(connected(listening(bound), OTHER))
     assert started_by([bound], 1) == [OTHER]
     assert caplog.text.count("accepting a connection failed") == 1
 
@@ -243,10 +247,7 @@ def test_an_error_keeps_no_accepted_client_waiting(clients: contextlib.ExitStack
                 raise
 
     bound = clients.enter_context(Bound())
-    bound.setblocking(False)
-    bound.bind(("127.0.0.1", 0))
-    bound.listen()
-    clients.enter_context(connected(bound, OTHER))
+    clients.enter_context(connected(listening(bound), OTHER))
     assert started_by([bound], 1) == [OTHER]
     assert not errors
 
