@@ -156,7 +156,7 @@ class MixtureOfExperts(nn.Module):
         # (`large_vector_sizes` in docs/iree-reports.md).
         logits = ops.barrier(self.logits(x))
         # A softmax and a sigmoid keep the order, but for logits so far apart that scores are equal.
-        # Of these, torch.topk and llama.cpp's partial sort take experts in no defined order.
+        # Of equal scores, torch.topk takes any.
         ranked = logits
         if self.choice is not None:
             scores = f.sigmoid(logits) if config.scores == f.SIGMOID else f.softmax(logits)

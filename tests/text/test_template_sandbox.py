@@ -72,6 +72,7 @@ def test_a_range_has_a_limit(environment: LimitedEnvironment) -> None:
         GROWN.format("'aa'", "n.x | join(n.x)"),
         GROWN.format("'a'", "'%s%s' % (n.x, n.x)"),
         GROWN.format("'a'", "'{0}{0}'.format(n.x)"),
+        "{{ ('{0}' * 2000).format('x' * 100000) | length }}",
         GROWN.format("[1]", "[n.x, n.x]"),
         GROWN.format("[1]", "n.x + n.x"),
         GROWN.format("[1]", "{'a': n.x, 'b': n.x}"),
