@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.completions.completion import Completion
 from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
-from hearthd.server.engine.prompt import ImageRows, Prompt
+from hearthd.server.engine.prompt import ImageRows, Prompt, is_readable
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
@@ -170,8 +169,7 @@ class Completer:
         else:
             ids = prompt
         for position, token in enumerate(ids):
-            is_row = images and token == NO_TOKEN
-            if not (0 <= token < self._vocab_size or is_row):
+            if not is_readable(token, self._vocab_size, has_images=bool(images)):
                 raise InvalidRequest(
                     field=field if isinstance(prompt, str) else f"{field}[{position}]",
                     got=token,

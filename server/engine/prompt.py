@@ -110,6 +110,11 @@ RowSegment: TypeAlias = EmbeddingRows | ImageRows
 Segment: TypeAlias = tuple[int, ...] | RowSegment
 
 
+def is_readable(token: int, vocab_size: int, *, has_images: bool) -> bool:
+    """Whether a prompt can have a token: an id or, with images, NO_TOKEN for a row of one."""
+    return 0 <= token < vocab_size or (has_images and token == NO_TOKEN)
+
+
 @dataclass(frozen=True, init=False)
 class Prompt:
     """Segments in their order. A slice of positions is a prompt too."""
