@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
+
+from typing_extensions import Unpack
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.nn.module import Module, parameter
@@ -14,8 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["Convolution", "TransposedConvolution"]
 
 
+class Window(TypedDict, total=False):
+    """How a kernel moves: one number for all axes, or one for each. See `f.convolution`."""
+
+    stride: int | tuple[int, ...]
+    padding: int | tuple[int, ...]
+    dilation: int | tuple[int, ...]
+
+
+class TransposedWindow(Window, total=False):
+    """See `f.transposed_convolution`."""
+
+    output_padding: int | tuple[int, ...]
+
+
 class Convolution(Module):
-    """PyTorch's Conv1d, Conv2d or Conv3d, by the rank of `kernel`.
+    """PyTorch's Conv1d, Conv2d or Conv3d, by the rank of `kernel`; `window` as in `f.convolution`.
 
     weight  (outputs, inputs / groups, *kernel)
     bias    (outputs,)
@@ -28,34 +44,22 @@ class Convolution(Module):
         kernel: tuple[int, ...],
         *,
         dtype: DType,
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
         groups: int = 1,
         bias: bool = True,
+        **window: Unpack[Window],
     ) -> None:
         self.weight = parameter(outputs, inputs // groups, *kernel, dtype=dtype)
         self.bias = parameter(outputs, dtype=dtype) if bias else None
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
         self.groups = groups
+        self.window = window
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, inputs, ...) -> (N, outputs, ...)."""
-        return f.convolution(
-            x,
-            self.weight,
-            self.bias,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-        )
+        return f.convolution(x, self.weight, self.bias, groups=self.groups, **self.window)
 
 
 class TransposedConvolution(Module):
-    """PyTorch's ConvTranspose1d, 2d or 3d, by the rank of `kernel`.
+    """ConvTranspose1d, 2d or 3d; `window` as in `f.transposed_convolution`.
 
     weight  (inputs, outputs / groups, *kernel)
     bias    (outputs,)
@@ -68,30 +72,17 @@ class TransposedConvolution(Module):
         kernel: tuple[int, ...],
         *,
         dtype: DType,
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        dilation: int | tuple[int, ...] = 1,
-        output_padding: int | tuple[int, ...] = 0,
         groups: int = 1,
         bias: bool = True,
+        **window: Unpack[TransposedWindow],
     ) -> None:
         self.weight = parameter(inputs, outputs // groups, *kernel, dtype=dtype)
         self.bias = parameter(outputs, dtype=dtype) if bias else None
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
-        self.output_padding = output_padding
         self.groups = groups
+        self.window = window
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, inputs, ...) -> (N, outputs, ...)."""
         return f.transposed_convolution(
-            x,
-            self.weight,
-            self.bias,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            output_padding=self.output_padding,
-            groups=self.groups,
+            x, self.weight, self.bias, groups=self.groups, **self.window
         )

@@ -86,10 +86,11 @@ def _arguments(node: ast.FunctionDef, text: str) -> list[str]:
         parts.append(f"*{arguments.vararg.arg}")
     elif arguments.kwonlyargs:
         parts.append("*")
-    return parts + [
+    parts += [
         _argument(argument, default, text)
         for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
+    return parts + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
 
 
 def _argument(argument: ast.arg, default: ast.expr | None, text: str) -> str:
