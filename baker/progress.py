@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as ProgressBar
 
+_JSON_INTERVAL = 0.25  # seconds
+
 
 class Progress(Protocol):
     """Where the baker reports what it is doing."""
@@ -73,12 +75,9 @@ class TerminalProgress(Progress):
 class JsonProgress(Progress):
     """Print JSON lines: the stage with its units, and notes.
 
-    A line has `stage`, `total` and `completed`, or `note`. A stage has at most one line per
-    `interval` seconds, and one at its end.
+    A line has `stage`, `total` and `completed`, or `note`. A stage has at most four lines per
+    second, and one at its end.
     """
-
-    def __init__(self, interval: float = 0.25) -> None:
-        self._interval = interval
 
     @override
     @contextlib.contextmanager
@@ -88,7 +87,7 @@ class JsonProgress(Progress):
         def advance(units: int) -> None:
             nonlocal completed, printed
             completed += units
-            if time.monotonic() - printed >= self._interval:
+            if time.monotonic() - printed >= _JSON_INTERVAL:
                 printed = time.monotonic()
                 print_json(stage=name, total=total, completed=completed)
 

@@ -117,15 +117,9 @@ class Compilation:
         """The C kernels in the program; waits until they are built. Raises KernelError."""
         return self._built.result()
 
-    def wait(self, *, seconds: float | None = None) -> None:
-        """Wait until the output is written.
-
-        Raises KernelError or CompileError, also after `seconds`.
-        """
-        try:
-            self._done.result(seconds)
-        except TimeoutError:
-            raise CompileError(f"iree-compile took more than {seconds} s") from None
+    def wait(self) -> None:
+        """Wait until the output is written; raises KernelError or CompileError."""
+        self._done.result()
 
     def _cancel(self) -> None:
         self._cancelled.set()

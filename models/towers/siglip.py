@@ -156,7 +156,7 @@ def squares(h: Tensor, side: int) -> Tensor:
     return ops.reshape(joined, shape=(across**2, side**2 * hidden))
 
 
-def tower_fields(data: ConfigJson, *, eps: float = 1e-6) -> dict[str, Any]:
+def tower_fields(data: ConfigJson) -> dict[str, Any]:
     """The fields of `TowerConfig`, from the object of config.json; raises ConfigError."""
     data.fixed(hidden_act="gelu_pytorch_tanh", num_channels=CHANNELS)
     data.ignore("attention_dropout", "max_image_size", "size", "tie_word_embeddings")
@@ -167,7 +167,7 @@ def tower_fields(data: ConfigJson, *, eps: float = 1e-6) -> dict[str, Any]:
         "tower_hidden": data.size("hidden_size"),
         "tower_ffn": data.size("intermediate_size", default=3072),
         "tower_heads": data.size("num_attention_heads"),
-        "tower_norm_eps": data.number("layer_norm_eps", default=eps),
+        "tower_norm_eps": data.number("layer_norm_eps", default=1e-6),
     }
 
 

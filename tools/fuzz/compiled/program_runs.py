@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # Programs of a batch, which has one process, of a module and of a function. Each costs something
 # once; for a program that the compiler rejects, the others of its module are compiled again.
 BATCH, MODULE, FUNCTION = 256, 32, 8
-# Findings of a kind that are made smaller, which compiles each program several times.
-MAX_SHRUNK = 5
+# Findings of a kind that are made smaller, and how often, at most: each time compiles programs.
+MAX_SHRUNK, MAX_ROUNDS = 5, 12
 # For a batch, on a machine that does other things too.
 SECONDS = 3600.0
 
@@ -189,13 +189,13 @@ def _answer() -> None:
 # --- smaller
 
 
-def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
+def shrink(finding: Finding) -> Finding:
     """The smallest program in which the same thing is found, with steps dropped or cut off."""
     alone = dataclasses.replace(finding.program, form=finding.form)
     if not any(_alike(other, finding) for other in check_apart([alone])[1]):
         return dataclasses.replace(finding, detail=f"beside other programs: {finding.detail}")
     best = dataclasses.replace(finding, program=alone)
-    for _ in range(rounds):
+    for _ in range(MAX_ROUNDS):
         smaller = list(_smaller(best.program))
         if not smaller:
             break
