@@ -30,10 +30,10 @@ from hearthd.bundle import (
     listen_function,
     speech_memory,
 )
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import SPEECH
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS
 from hearthd.models.speech.speech_entry_points import SpeechOptions
 from hearthd.runtime.golden_arrays import GoldenExample
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import CacheSpec, FunctionSpec, Memory, ProgramFile
+    from hearthd.bundle import FunctionSpec, Memory, ProgramFile
     from hearthd.models.program import ArraysProgram
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
@@ -119,9 +119,9 @@ class SpeechToBake(ArraysToBake):
         }
         graphs = {graph.name: graph for graph in self.program.graphs}
         heard = evaluate(
-            graphs[ENCODE], [inputs["spectrogram"], *_zeros(self.program.heard)], parameters
+            graphs[ENCODE], [inputs["spectrogram"], *empty_caches(self.program.heard)], parameters
         )
-        caches: Sequence[Array] = _zeros(self.program.caches)
+        caches: Sequence[Array] = empty_caches(self.program.caches)
         rows = []
         for position, token in enumerate(inputs["tokens"]):
             numbers = (np.array([token], np.int32), np.array([position], np.int32))
@@ -302,8 +302,3 @@ def alignment_heads(
             f"head below {heads}"
         )
     return tuple(sorted({(layer, head) for layer, head in values}))
-
-
-def _zeros(buffers: Sequence[CacheSpec]) -> list[Array]:
-    types = (((spec.rows, spec.width), DType.named(spec.dtype)) for spec in buffers)
-    return [np.zeros(shape, dtype.numpy) for shape, dtype in types]

@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
 from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle, padding_of
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.models.precision import kv_cache_of
 from hearthd.models.program import ProgramOptions
 from hearthd.runtime.interface import LOGIT_MARGIN
@@ -176,10 +176,7 @@ class NumpyRuntime:
 
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:
-            self._caches[slot] = [
-                np.zeros(spec.shape, DType.named(spec.stored_dtype).numpy)
-                for spec in self._program.caches
-            ]
+            self._caches[slot] = empty_caches(self._program.caches)
         return self._caches[slot]
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import override
 
+from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.drafter import DRAFT_MARGIN, StatelessDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
@@ -109,10 +110,7 @@ class AssistantDrafter(StatelessDrafter):
             "state": TensorType((1, self._model.config.hidden), DType.F32),
             "position": TensorType((1,), DType.I32),
         }
-        inputs |= {
-            spec.name: TensorType(spec.shape, DType.named(spec.stored_dtype))
-            for i in order
-            for spec in self._specs[i]
-        }
+        for i in order:
+            inputs |= cache_types(self._specs[i])
         parameters = self._model.parameters() | self.named_parameters()
         return trace(point.name, draft, inputs, parameters=parameters)

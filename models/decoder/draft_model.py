@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.drafter import DRAFT_MARGIN, ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
@@ -109,9 +110,7 @@ class DraftModel(ProgramDrafter):
             "count": TensorType((1,), DType.I32),
         }
         first = len(inputs)
-        inputs |= {
-            spec.name: TensorType(spec.shape, DType.named(spec.stored_dtype)) for spec in specs
-        }
+        inputs |= cache_types(specs)
         in_place = {1 + i: first + i for i in range(len(specs))}
         return trace(
             point.name, draft, inputs, parameters=self.named_parameters(), in_place=in_place

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from hearthd.bundle import PADDING
+from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.assistant import Assistant, AssistantDrafter
 from hearthd.models.decoder.draft_model import DraftModel
 from hearthd.models.decoder.drafter import TunedDrafter
@@ -273,9 +274,9 @@ def _trace(
     first = len(inputs)
     results = 0 if point.kind.startswith("prefill") else 1 + with_states
     inputs |= {
-        f"slot{slot}.{spec.name}": TensorType(spec.shape, DType.named(spec.stored_dtype))
+        f"slot{slot}.{name}": type_
         for slot in range(point.batch)
-        for spec in caches
+        for name, type_ in cache_types(caches).items()
     }
     in_place = {results + i: first + i for i in range(point.batch * len(caches))}
     return trace(point.name, step, inputs, parameters=parameters, in_place=in_place)

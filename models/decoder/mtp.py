@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import override
 
+from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.drafter import DRAFT_MARGIN, ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
@@ -168,9 +169,7 @@ class MtpDrafter(ProgramDrafter):
             "state": TensorType((1, model.config.hidden), DType.F32),
             "position": TensorType((1,), DType.I32),
         }
-        inputs |= {
-            spec.name: TensorType(spec.shape, DType.named(spec.stored_dtype)) for spec in self._rows
-        }
+        inputs |= cache_types(self._rows)
         in_place = {2 + i: 3 + i for i in range(len(self._rows))}
         parameters = model.parameters()
         return trace(point.name, draft, inputs, parameters=parameters, in_place=in_place)

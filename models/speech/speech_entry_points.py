@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hearthd.bundle import ALIGN, DECODE, ENCODE, PREFILL, CacheSpec
+from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.kv_cache import LayerCache, written_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -137,12 +138,6 @@ def _storage(options: StorageOptions, name: str, columns: int) -> Storage:
     return F32 if storage.format is not None and columns % GROUP else storage
 
 
-def _types(buffers: Sequence[CacheSpec]) -> dict[str, TensorType]:
-    return {
-        spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype)) for spec in buffers
-    }
-
-
 def _encode(model: SpeechModel, heard: Sequence[CacheSpec]) -> Graph:
     config = model.config
 
@@ -157,7 +152,11 @@ def _encode(model: SpeechModel, heard: Sequence[CacheSpec]) -> Graph:
     inputs = {"spectrogram": TensorType((config.mels, 2 * config.states), DType.F32)}
     in_place = {i: 1 + i for i in range(len(heard))}
     return trace(
-        ENCODE, encode, inputs | _types(heard), parameters=model.parameters(), in_place=in_place
+        ENCODE,
+        encode,
+        inputs | cache_types(heard),
+        parameters=model.parameters(),
+        in_place=in_place,
     )
 
 
@@ -202,8 +201,8 @@ def _read(
     inputs = {
         "tokens": TensorType((tokens,), DType.I32),
         "start": TensorType((1,), DType.I32),
-        **_types(caches),
-        **_types(heard),
+        **cache_types(caches),
+        **cache_types(heard),
     }
     results = 0 if name == PREFILL else 1
     in_place = {results + i: 2 + i for i in range(count)}

@@ -18,6 +18,7 @@ import pytest
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
 from hearthd.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.cache_buffers import cache_types, empty_caches
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
@@ -134,15 +135,9 @@ def reference(small_f32: Path, few: list[int]) -> dict[int, NDArray[np.float32]]
         return (entry_points.read(model, ids, [start], caches, manifest.context)[0],)
 
     inputs = {"ids": TensorType((POSITIONS,), DType.I32)}
-    inputs |= {
-        spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
-        for spec in program.caches
-    }
+    inputs |= cache_types(program.caches)
     graph = trace("hidden", hidden, inputs, parameters=model.parameters())
-    empty = [
-        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
-    ]
-    values: list[NDArray[Any]] = [np.array(few, np.int32), *empty]
+    values: list[NDArray[Any]] = [np.array(few, np.int32), *empty_caches(program.caches)]
     (h,) = evaluate(graph, values, parameters)
 
     positions = checked_positions()

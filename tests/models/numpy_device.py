@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.bundle import padding_of
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.types import DType
@@ -73,10 +74,7 @@ class Device:
 
     def slot(self) -> list[Array]:
         """The caches of a new sequence."""
-        return [
-            np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
-            for spec in self.program.caches
-        ]
+        return empty_caches(self.program.caches)
 
     def prefill(self, caches: list[Array], tokens: Sequence[int], start: int) -> list[Array]:
         """The caches after one chunk, by the smallest entry point that fits."""

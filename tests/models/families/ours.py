@@ -11,6 +11,7 @@ import numpy as np
 
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.models.cache_buffers import cache_types, empty_caches
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.entry_points import read
 from hearthd.models.dsl.evaluate import evaluate
@@ -79,15 +80,10 @@ def logits(
         return model.logits(x), *(part for cache in caches for part in cache.buffers[0])
 
     inputs = {"tokens": TensorType((CHUNK,), DType.I32), "start": TensorType((1,), DType.I32)}
-    inputs |= {
-        spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
-        for spec in program.caches
-    }
+    inputs |= cache_types(program.caches)
     graph = trace("logits", step, inputs, parameters=model.parameters())
     (graph,) = optimized([graph], model.parameters(), storage=lambda _: F32, kernels=False).graphs
-    caches: list[Array] = [
-        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
-    ]
+    caches: list[Array] = empty_caches(program.caches)
     rows = []
     for start in range(0, len(tokens), CHUNK):
         chunk = np.array(tokens[start : start + CHUNK], np.int32)

@@ -14,9 +14,9 @@ import pytest
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.pixels import patches_of
 from hearthd.runtime.rotary_positions import RotaryPositions
@@ -117,9 +117,7 @@ def answered(
     graphs = {point.name: graph for point, graph in program.entry_points}
     rotary = RotaryPositions(has_axes=has_axes)
     rotary.set(0, prompt.rotary_positions)
-    caches = [
-        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
-    ]
+    caches = empty_caches(program.caches)
     start = 0
     inputs: list[Array]
     for chunk in prompt.chunks(CHUNK):
@@ -157,9 +155,7 @@ def test_each_of_two_sequences_rotates_by_its_own_shift(tmp_path: Path) -> None:
     graphs = {point.name: graph for point, graph in program.entry_points}
     count, tokens, shifts = len(program.caches), [5, 7], [3, 0]
     padded, start = np.arange(CHUNK, dtype=np.int32), np.zeros(1, np.int32)
-    caches = [
-        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
-    ]
+    caches = empty_caches(program.caches)
     caches = evaluate(graphs[f"prefill_{CHUNK}"], [padded, start, start, *caches], parameters)
     expected = []
     for shift in shifts:

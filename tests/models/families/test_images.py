@@ -14,10 +14,10 @@ import pytest
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ImageShape
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.engine.prompt import ImageRows, Prompt
 from tests.models.families import ours
@@ -71,9 +71,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
         for i in range(IMAGES)
     ]
     prompt = Prompt.of_ids(tuple(tokens[:-1].tolist()), squares)
-    caches = [
-        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
-    ]
+    caches = empty_caches(program.caches)
     start = 0
     for chunk in prompt.chunks(ours.CHUNK):
         name_ = f"prefill_block_{ROWS}" if chunk.both_ways else f"prefill_rows_{ours.CHUNK}"

@@ -18,9 +18,9 @@ from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ProgramOptions
 from hearthd.runtime.interface import NO_TOKEN
@@ -97,10 +97,7 @@ class Model:
         image = ImageRows(media=rows, digest=b"x", count=len(rows), both_ways=both_ways)
         prompt = Prompt(tuple(b"Describe"), image, tuple(b"in detail:"))
         rotary, start = RotaryPositions(has_axes=self.settings.axes > 1), 0
-        caches = [
-            np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
-            for spec in self.program.caches
-        ]
+        caches = empty_caches(self.program.caches)
         for chunk in prompt[: len(prompt) - 1].chunks(CHUNK):
             name, size = ("block", ROWS) if chunk.both_ways else ("rows", CHUNK)
             padded = np.full(size, -2, np.int32)

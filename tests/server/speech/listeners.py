@@ -13,9 +13,9 @@ from hearthd.baker.pipeline.bake_speech import alignment_heads, special_tokens
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.bundle import ALIGN, DECODE, ENCODE, PREFILL, SpeechTokens
+from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import SPEECH
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.types import DType
 from hearthd.models.speech.speech_entry_points import SpeechOptions
 from hearthd.runtime.speech_model import Listener
 from tests.baker.small_whisper import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import CacheSpec
 
 FIRST_TIME = IDS["<|notimestamps|>"] + 1
 END = IDS["<|endoftext|>"]
@@ -60,7 +59,7 @@ class NumpyListener(Listener):
         self._parameters = stored_parameters(program.parameters, folder / "weights.irpa")
         self._graphs = {graph.name: graph for graph in program.graphs}
         self._prefill = prefill
-        self._heard, self._caches = _zeros(program.heard), _zeros(program.caches)
+        self._heard, self._caches = empty_caches(program.heard), empty_caches(program.caches)
 
     @override
     def hear(self, spectrogram: NDArray[np.float32]) -> None:
@@ -89,10 +88,6 @@ class NumpyListener(Listener):
         numbers = (np.array(tokens, np.int32), np.array([start], np.int32))
         inputs = [*numbers, *self._caches, *self._heard]
         return list(evaluate(self._graphs[name], inputs, self._parameters))
-
-
-def _zeros(buffers: Sequence[CacheSpec]) -> list[Any]:
-    return [np.zeros((x.rows, x.width), DType.named(x.dtype).numpy) for x in buffers]
 
 
 @dataclass
