@@ -16,12 +16,9 @@ import numpy as np
 import pytest
 
 from hearthd.bundle import (
-    FORMAT,
-    ArraysManifest,
     FunctionSpec,
     InputSpec,
     OutputSpec,
-    Target,
 )
 from hearthd.model import Model
 from hearthd.runtime.golden_arrays import GoldenExample
@@ -30,7 +27,7 @@ from tests.docs.pages import ROOT, Example, examples
 from tests.patience import PATIENCE
 from tests.server import encoders, fakes, templates
 from tests.server.fake_models import FakeModel, pool
-from tests.server.functions import local_calls
+from tests.server.functions import local_calls, manifest_of
 from tests.server.openai_servers import scripted
 from tests.server.speech import speech_services
 from tests.server.speech.listeners import ScriptedListener
@@ -77,18 +74,7 @@ class ZeroGru:
 
 def gru_service() -> ArrayService:
     """A service with the functions of a GRU."""
-    manifest = ArraysManifest(
-        format=FORMAT,
-        architecture="gru",
-        config={},
-        precision="f32",
-        tolerance=1e-4,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=fakes.NOWHERE,
-        files=(),
-        functions=tuple(FUNCTIONS.values()),
-    )
+    manifest = manifest_of(*FUNCTIONS.values())
     x = {"x": np.zeros((1, 2), np.float32)}
     golden = GoldenExample(function="step", inputs=x, outputs=ZeroGru().run("step", x))
     return ArrayService(*local_calls(ZeroGru(), manifest, [golden]), manifest)

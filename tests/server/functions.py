@@ -89,6 +89,22 @@ class FakeFunctions(Functions):
         return {"y": 2 * x + h + np.float32(self.wrong), "h": h + x}
 
 
+def manifest_of(*functions: FunctionSpec) -> ArraysManifest:
+    """The manifest of a bundle of these functions."""
+    return ArraysManifest(
+        format=FORMAT,
+        architecture="fake",
+        config={},
+        precision="f32",
+        tolerance=1e-4,
+        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
+        statistics={},
+        provenance=NOWHERE,
+        files=(),
+        functions=functions,
+    )
+
+
 def copying(values: int) -> ArrayService:
     """A service of one function, which copies half of these values to the others."""
     shape = (values // 2,)
@@ -112,18 +128,7 @@ def service(runtime: FakeFunctions | None = None, *, queue_limit: int = 8) -> Ar
         GoldenExample(function=name, inputs=inputs, outputs=right.run(name, inputs))
         for name, inputs in cases
     ]
-    manifest = ArraysManifest(
-        format=FORMAT,
-        architecture="fake",
-        config={},
-        precision="f32",
-        tolerance=1e-4,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=NOWHERE,
-        files=(),
-        functions=(STEP, ROOT),
-    )
+    manifest = manifest_of(STEP, ROOT)
     runtime = runtime or FakeFunctions()
     return ArrayService(
         *local_calls(runtime, manifest, examples, queue_limit=queue_limit), manifest
