@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import BundleError, Corrupt, WrongFormat, read_manifest
-from hearthd.runtime.interrupts import at_interrupt
-from hearthd.runtime.operating_system import c_function, lock, open_folder, sync
+from hearthd.runtime.system.interrupts import at_interrupt
+from hearthd.runtime.system.operating_system import c_function, lock, open_folder, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

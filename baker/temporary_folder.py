@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.interrupts import at_interrupt
+from hearthd.runtime.system.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ class GoldenSound:
 class SoundInput:
     """How a sound becomes frames, which the tower reads, and a text around its rows.
 
-    features     a log-mel spectrogram or the samples, see `hearthd.runtime.sound_features`
+    features     a log-mel spectrogram or the samples, see `hearthd.runtime.media.sound_features`
     width        values of a frame: bands of a spectrogram, or samples
     frames       that give one row of embeddings
     max_rows     rows of the longest sound

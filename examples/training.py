@@ -23,7 +23,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
 from hearthd.models.dsl.mlir.stablehlo import module_text
 from hearthd.models.dsl.value_and_grad import value_and_grad
-from hearthd.runtime.device import Device, result
+from hearthd.runtime.iree.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

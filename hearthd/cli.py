@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from hearthd.runtime.interrupts import STATUS as INTERRUPTED
-from hearthd.runtime.interrupts import end_on_signals, outlive_hangups
+from hearthd.runtime.system.interrupts import STATUS as INTERRUPTED
+from hearthd.runtime.system.interrupts import end_on_signals, outlive_hangups
 
 # Typer is imported when a command runs: that takes a while, which Ctrl-C ends as any other.
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
 from hearthd.flags import UsageError
 from hearthd.model_requirement import require_bundle, require_weights
-from hearthd.runtime.interrupts import STATUS as INTERRUPTED
-from hearthd.runtime.interrupts import at_interrupt, end_process
-from hearthd.runtime.operating_system import lock
+from hearthd.runtime.system.interrupts import STATUS as INTERRUPTED
+from hearthd.runtime.system.interrupts import at_interrupt, end_process
+from hearthd.runtime.system.operating_system import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

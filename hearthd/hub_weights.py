@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.hub.download import download
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system.operating_system import physical_memory
 from hearthd.server.process.memory_limit import memory_limit
 
 if TYPE_CHECKING:

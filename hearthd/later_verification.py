@@ -17,13 +17,13 @@ from typing_extensions import override
 
 from hearthd.bundle import BundleError, LanguageManifest, read_manifest
 from hearthd.bundle.kept_bundles import is_kept
-from hearthd.runtime.operating_system import lower_priority
+from hearthd.runtime.system.operating_system import lower_priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _compared(bundle: Path) -> bool:
 def _verify(bundle: Path) -> Comparison:
     """Run `hearth verify`."""
     from hearthd.baker.compiler.child_process import child_process  # not on every device
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
     command = [sys.executable, "-P", "-m", "hearthd", "verify", "--json", "--", str(bundle)]
     with child_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:

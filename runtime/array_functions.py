@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from typing_extensions import override
 
-from hearthd.runtime.device import Device, result
+from hearthd.runtime.iree.device import Device, result
 
 if TYPE_CHECKING:
     from pathlib import Path

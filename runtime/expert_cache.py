@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from mmap import PAGESIZE
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.mapped_pages import MappedFile
-from hearthd.runtime.operating_system import c_function, new_pages, replace_by_memory
+from hearthd.runtime.system.mapped_pages import MappedFile
+from hearthd.runtime.system.operating_system import c_function, new_pages, replace_by_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

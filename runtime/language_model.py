@@ -14,12 +14,12 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import PADDING, padding_of
-from hearthd.runtime.device import CannotLoad, Device, logits_of, result
-from hearthd.runtime.device_adapters import DeviceAdapters
-from hearthd.runtime.device_draft_model import opened_drafter
-from hearthd.runtime.device_towers import DeviceTowers
-from hearthd.runtime.entry_calls import Call, calls_of, of_kind, padded_rows
 from hearthd.runtime.interface import LOGIT_MARGIN, NO_LOGITS, NO_TOKEN, Runtime
+from hearthd.runtime.iree.device import CannotLoad, Device, logits_of, result
+from hearthd.runtime.iree.device_adapters import DeviceAdapters
+from hearthd.runtime.iree.device_draft_model import opened_drafter
+from hearthd.runtime.iree.device_towers import DeviceTowers
+from hearthd.runtime.iree.entry_calls import Call, calls_of, of_kind, padded_rows
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.runtime.streamed_experts import streamed_experts

@@ -17,15 +17,15 @@ from hearthd.bundle import (
     require_signed_manifest,
     verify_file,
 )
-from hearthd.runtime.cpu_features import best_program
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.system.cpu_features import best_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from hearthd.bundle import FileRecord, Manifest, ProgramFile, PublicKey
-    from hearthd.runtime.self_test import Level
+    from hearthd.runtime.checks.self_test import Level
 
 M = TypeVar("M", ArraysManifest, EncoderManifest, SpeechManifest)
 N = TypeVar("N", contravariant=True)

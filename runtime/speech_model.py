@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from hearthd.bundle import ALIGN, DECODE, ENCODE, LISTEN, PREFILL
 from hearthd.runtime.array_functions import Functions
-from hearthd.runtime.device import Device, result
+from hearthd.runtime.iree.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

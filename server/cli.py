@@ -19,8 +19,8 @@ from hearthd.bundle import BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
 from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
-from hearthd.runtime.free_memory import bound_free_memory
-from hearthd.runtime.self_test import Verdict
+from hearthd.runtime.checks.self_test import Verdict
+from hearthd.runtime.system.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefix_store import CannotStore

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
     from hearthd.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -20,7 +20,7 @@ from hearthd.bundle import (
     read_manifest,
     require_signed_manifest,
 )
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system.operating_system import physical_memory
 from hearthd.server.api.stored.store import limit_in_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
 from hearthd.server.process.connection_memory import memory_of_connections

@@ -26,7 +26,7 @@ from hearthd.bundle import MIN_CONTEXT, bundle_home
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
-from hearthd.runtime.self_test import Level
+from hearthd.runtime.checks.self_test import Level
 from hearthd.server.environment import PREFIX, unknown_variable, variable_of
 from hearthd.server.logs import LogFormat
 from hearthd.server.setting_types import Keys, Paths, Size, Words

@@ -23,8 +23,8 @@ from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
-from hearthd.runtime import operating_system
-from hearthd.runtime.cpu_features import this_machine
+from hearthd.runtime.system import operating_system
+from hearthd.runtime.system.cpu_features import this_machine
 from tests.models.numpy_device import model_weights
 from tests.quick import Guard, is_quick
 
@@ -215,7 +215,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _same_signal_handlers() -> Iterator[None]:
-    """A command that a test runs in this process handles signals: see runtime/interrupts.py."""
+    """Commands in this process handle signals: see runtime/system/interrupts.py."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in handlers.items():

@@ -87,8 +87,9 @@ def test_the_overview_lists_every_command_and_imports_none() -> None:
     assert {name for name in imported(result) if name.startswith("hearthd.")} == {
         "hearthd.cli",
         "hearthd.runtime",
-        "hearthd.runtime.interrupts",
-        "hearthd.runtime.operating_system",
+        "hearthd.runtime.system",
+        "hearthd.runtime.system.interrupts",
+        "hearthd.runtime.system.operating_system",
     }
 
 

@@ -15,7 +15,7 @@ from tools.faults.interrupts import cases, interrupt_commands
 ROOT = Path(__file__).parent.parent
 _BEGIN = """
 import os, signal, sys, time
-from hearthd.runtime.interrupts import at_interrupt, end_on_signals, keyboard_interrupts
+from hearthd.runtime.system.interrupts import at_interrupt, end_on_signals, keyboard_interrupts
 end_on_signals("hearth x")
 def ctrl_c(count=1):
     for _ in range(count):
@@ -121,7 +121,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 @pytest.mark.parametrize("terminal", ["none", "open", "closed"])
 def test_a_starting_server_ends_only_with_its_terminal(terminal: str) -> None:
     done = run(f"""
-from hearthd.runtime import interrupts, operating_system
+from hearthd.runtime.system import interrupts, operating_system
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup hands on that it is ignored
 operating_system.has_terminal = lambda: {terminal != "none"}
 interrupts.outlive_hangups()

@@ -21,7 +21,7 @@ from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
 from hearthd.bundle.kept_bundles import Source, keep
 from hearthd.later_verification import COMPARISON_FAILED, Comparison, LaterVerification
-from hearthd.runtime.self_test import Verdict
+from hearthd.runtime.checks.self_test import Verdict
 from hearthd.server import cli
 from hearthd.server.settings import LoadedSettings, Settings
 from hearthd.server.terminal import commands

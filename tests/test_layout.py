@@ -35,7 +35,7 @@ ALLOWED = {
     "models.dsl": (),
     "runtime": ("bundle",),
     # Freed memory is returned after a tokenizer is read.
-    "text": ("bundle", "sampling", "runtime.free_memory"),
+    "text": ("bundle", "sampling", "runtime.system.free_memory"),
     # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
     # from a schema as those of a server are. `hearth inspect` takes any model, baked or not.
     "baker": ("bundle", *COMMAND_LINE, "models", "runtime", "text"),
@@ -46,9 +46,9 @@ ALLOWED = {
         "bundle",
         "server",
         "text",
-        "runtime.interrupts",
-        "runtime.operating_system",
-        "runtime.self_test",
+        "runtime.system.interrupts",
+        "runtime.system.operating_system",
+        "runtime.checks.self_test",
     ),
     "server": ("bundle", *COMMAND_LINE, "hearthd.bake_flags", "runtime", "sampling", "text"),
     # The path of a request: api -> services -> completions -> engine -> sampling and runtime.
@@ -62,8 +62,7 @@ ALLOWED = {
     "server.images": (
         "bundle",
         "runtime.interface",
-        "runtime.log_mel",
-        "runtime.sound_features",
+        "runtime.media",
         "server.errors",
         "server.speech",  # the same sound files
         "text",
@@ -112,10 +111,10 @@ ALLOWED = {
     ),
     "server.process": (
         "bundle",
-        "runtime.available_memory",
-        "runtime.disk_speed",
-        "runtime.free_memory",
-        "runtime.operating_system",
+        "runtime.system.available_memory",
+        "runtime.system.disk_speed",
+        "runtime.system.free_memory",
+        "runtime.system.operating_system",
         "server.errors",
         "server.fault_isolation",
         "text.errors",
@@ -124,7 +123,7 @@ ALLOWED = {
         "bundle",
         *COMMAND_LINE,
         "hearthd.bake_flags",
-        "runtime.interrupts",
+        "runtime.system.interrupts",
         "server.api",
         "server.errors",
         "server.fault_isolation",
@@ -135,9 +134,9 @@ ALLOWED = {
     "server.batch": (
         "bundle",
         "hearthd.flags",
-        "runtime.interrupts",
-        "runtime.operating_system",
-        "runtime.self_test",
+        "runtime.system.interrupts",
+        "runtime.system.operating_system",
+        "runtime.checks.self_test",
         "server.app",
         "server.batch_requests",
         "server.errors",
@@ -256,7 +255,7 @@ def test_imports_go_one_way() -> None:
             "text",
             {"server.api.fields"},
         ),
-        ("from hearthd.runtime import device", "server.api", {"runtime.device"}),
+        ("from hearthd.runtime.iree import device", "server.api", {"runtime.iree.device"}),
         ("from tests.conftest import order", "baker", {"tests.conftest.order"}),
         ("from ..models import dsl", "server", {"models.dsl"}),
         ("from hearthd.bundle import LanguageManifest", "server", set()),
@@ -326,7 +325,7 @@ def test_every_package_is_read() -> None:
     assert {"models.dsl.ops.record", "server.api.openai.chat"} <= set(names)
     units = dependencies()
     assert "server.completions" in units["server.api.openai"]
-    assert "runtime" in units["server.services"]
+    assert "runtime.checks" in units["server.services"]
 
 
 def test_the_server_runs_without_baker_dsl_and_compiler() -> None:

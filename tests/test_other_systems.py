@@ -23,9 +23,9 @@ SYSTEMS = (("darwin", "x86_64"), ("darwin", "arm64"), ("win32", "AMD64"))
 _OF_ONE_SYSTEM = {"fcntl", "grp", "msvcrt", "pty", "pwd", "resource", "termios", "tty", "winreg"}
 # The modules that know which system this is.
 _KNOWING = {
-    "hearthd.runtime.calling_thread",
-    "hearthd.runtime.cpu_features",
-    "hearthd.runtime.operating_system",
+    "hearthd.runtime.system.calling_thread",
+    "hearthd.runtime.system.cpu_features",
+    "hearthd.runtime.system.operating_system",
 }
 _BEGIN = """
 import sys
@@ -45,7 +45,7 @@ for name in modules():
 _FALLBACKS = """
 import os, socket, sys
 from hearthd.baker.compiler.child_process import child_process
-from hearthd.runtime import operating_system as system
+from hearthd.runtime.system import operating_system as system
 
 folder = Path(sys.argv[3])
 windows = sys.platform == "win32"
@@ -221,7 +221,7 @@ def test_macos_refuses_code_that_may_use_its_register(tmp_path: Path) -> None:
     code = """
 from hearthd.baker.compiler.targets import find_target, runs_here
 from hearthd.bundle import ProgramFile
-from hearthd.runtime.cpu_features import UnsupportedCpu, cpu_features, fastest
+from hearthd.runtime.system.cpu_features import UnsupportedCpu, cpu_features, fastest
 host, aarch64 = (
     ProgramFile(file="", target=find_target(name), instructions=None)
     for name in ("host", "aarch64")

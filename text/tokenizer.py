@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from tokenizers import decoders, pre_tokenizers
 
 from hearthd.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
-from hearthd.runtime.free_memory import no_other_thread
+from hearthd.runtime.system.free_memory import no_other_thread
 from hearthd.text.errors import TextTooLong
 from hearthd.text.space_prefix import after_special, inside
 from hearthd.text.tokenizer_json import (

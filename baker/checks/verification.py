@@ -34,8 +34,8 @@ from hearthd.bundle import (
 from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.models.families.gru import GruConfig, program
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.self_test import self_test_arrays
+from hearthd.runtime.checks.golden_arrays import read_examples
+from hearthd.runtime.checks.self_test import self_test_arrays
 from hearthd.runtime.speech_model import SpeechRuntime
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hearthd.baker.signing.checks import ExpectedSigner
     from hearthd.bundle import AnyManifest, ProgramFile, Provenance
     from hearthd.runtime.array_functions import Functions
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 
 def verify(

@@ -6,8 +6,8 @@ import subprocess
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from hearthd.runtime.interrupts import at_interrupt, end_process
-from hearthd.runtime.operating_system import KILL, apart_from_terminal, kill_children
+from hearthd.runtime.system.interrupts import at_interrupt, end_process
+from hearthd.runtime.system.operating_system import KILL, apart_from_terminal, kill_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ from hearthd.baker.compiler.targets import HOST
 from hearthd.baker.digest_cache import DigestCache
 from hearthd.bundle import KernelBuild, NotABundle, bundle_home
 from hearthd.models.dsl.kernel_sources import KERNELS
-from hearthd.runtime.cpu_features import cpu_description
+from hearthd.runtime.system.cpu_features import cpu_description
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import Target
-from hearthd.runtime.cpu_features import (
+from hearthd.runtime.system.cpu_features import (
     X86_64_V3,
     cpu_features,
     keeps_reserved_register,

@@ -15,7 +15,7 @@ from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
 from hearthd.bundle import megabytes
 from hearthd.bundle.projector_files import is_projector_name
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system.operating_system import physical_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

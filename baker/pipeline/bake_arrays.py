@@ -41,8 +41,8 @@ from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.types import DType
 from hearthd.models.program import StoredTensor
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.golden_arrays import GoldenExample, write_examples
-from hearthd.runtime.self_test import self_test_arrays
+from hearthd.runtime.checks.golden_arrays import GoldenExample, write_examples
+from hearthd.runtime.checks.self_test import self_test_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from hearthd.models.program import ArraysProgram
     from hearthd.runtime.array_bytes import Array, Arrays
     from hearthd.runtime.array_functions import Functions
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 # The largest difference between NumPy and a compiled f32 program that rounding can cause.
 TOLERANCE = 1e-4

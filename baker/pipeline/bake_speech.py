@@ -36,7 +36,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS
 from hearthd.models.speech.speech_entry_points import SpeechOptions
-from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.runtime.speech_model import SpeechRuntime
 from hearthd.text import tokenizer_json
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
     from hearthd.runtime.array_bytes import Array, Arrays
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 _GOLDEN_TOKENS = 6
 _SEED = 0

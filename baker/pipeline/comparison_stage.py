@@ -61,11 +61,11 @@ from hearthd.bundle import (
 from hearthd.bundle.manifest import digest
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.runtime.log_mel import SAMPLE_RATE
-from hearthd.runtime.operating_system import lock
-from hearthd.runtime.pixels import golden_pixels, normalized, patches_of
-from hearthd.runtime.self_test import largest_logit_difference
-from hearthd.runtime.sound_features import golden_frames
+from hearthd.runtime.checks.self_test import largest_logit_difference
+from hearthd.runtime.media.log_mel import SAMPLE_RATE
+from hearthd.runtime.media.pixels import golden_pixels, normalized, patches_of
+from hearthd.runtime.media.sound_features import golden_frames
+from hearthd.runtime.system.operating_system import lock
 from hearthd.text import tokenizer_json
 
 if TYPE_CHECKING:

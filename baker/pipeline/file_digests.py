@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import FileRecord
-from hearthd.runtime.operating_system import drop_cached
+from hearthd.runtime.system.operating_system import drop_cached
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

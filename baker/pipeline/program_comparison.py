@@ -13,17 +13,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import PARAMETERS, megabytes
-from hearthd.runtime.available_memory import available_memory
-from hearthd.runtime.disk_speed import disk_speed
+from hearthd.runtime.checks.self_test import self_test_language
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.self_test import self_test_language
+from hearthd.runtime.system.available_memory import available_memory
+from hearthd.runtime.system.disk_speed import disk_speed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.baker.progress import Progress
     from hearthd.bundle import LanguageManifest, ProgramFile
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 # What a process needs beside the weights: NumPy's arrays, the tokenizer, the caches of its slots.
 _PROCESS = 1 << 30

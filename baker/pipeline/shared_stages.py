@@ -25,7 +25,7 @@ from hearthd.bundle import (
 )
 from hearthd.models.dsl.mlir.stablehlo import module, module_text
 from hearthd.models.dsl.types import TypeRuleError
-from hearthd.runtime.available_memory import available_memory
+from hearthd.runtime.system.available_memory import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.optimized import Unfused
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
 _MODULE = "hearth"
 # Bytes of the sources that are hashed before the weights in them are written: about one tensor.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep, unpacked_rows
+from hearthd.runtime.checks.row_difference import ROW_TOLERANCE, steps_between
 from hearthd.runtime.interface import prefill_all_but_last
-from hearthd.runtime.row_difference import ROW_TOLERANCE, steps_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -26,7 +26,7 @@ from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle import bundle_home, kept_bundles
 from hearthd.bundle.bundle_home import is_bundle
 from hearthd.models.lora.training import PROJECTIONS
-from hearthd.runtime.interrupts import at_interrupt
+from hearthd.runtime.system.interrupts import at_interrupt
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(

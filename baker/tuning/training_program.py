@@ -23,7 +23,7 @@ from hearthd.models.dsl.storage import TRAINED
 from hearthd.models.lora.training import sum_graph, update_graph
 from hearthd.models.optimized import optimized
 from hearthd.models.program import ArraysProgram
-from hearthd.runtime.device import Device, result
+from hearthd.runtime.iree.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -32,8 +32,8 @@ from hearthd.baker.tuning.training_program import Trainer, TrainingOptions, comp
 from hearthd.bundle import MANIFEST, megabytes, record_file
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
-from hearthd.runtime.free_memory import free_memory
-from hearthd.runtime.operating_system import lock, open_folder
+from hearthd.runtime.system.free_memory import free_memory
+from hearthd.runtime.system.operating_system import lock, open_folder
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 

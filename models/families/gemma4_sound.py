@@ -73,7 +73,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 
 def sound_input(config: Config, data: ConfigJson) -> SoundInput:
-    """Read the settings of the feature extractor; runtime/sound_features.py has the same."""
+    """Read the settings of the feature extractor; runtime/media/sound_features.py has the same."""
     data.fixed(
         feature_size=config.sound_mels, sampling_rate=16_000, frame_length=320, hop_length=160,
         fft_length=512, fft_overdrive=False, min_frequency=0.0, max_frequency=8000.0,

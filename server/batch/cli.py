@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hearthd import flags
 from hearthd.bundle import BundleError, bundle_home
-from hearthd.runtime.interrupts import at_interrupt
+from hearthd.runtime.system.interrupts import at_interrupt
 from hearthd.server.batch.batch_targets import UrlTarget, in_process
 from hearthd.server.batch.files import Answers, BadBatch, Requests
 from hearthd.server.batch_requests.batch_request import BatchTarget, CannotReach

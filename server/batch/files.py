@@ -18,7 +18,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle.parsing import strict_json, text_files
-from hearthd.runtime.operating_system import lock, open_to_append
+from hearthd.runtime.system.operating_system import lock, open_to_append
 from hearthd.server.batch_requests.batch_request import BatchRequest, Reply
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from hearthd.bundle import (
     read_manifest,
     require_signed_files,
 )
-from hearthd.runtime.cpu_features import best_program
+from hearthd.runtime.system.cpu_features import best_program
 from hearthd.server.lora.loaded_adapters import read_adapters
 from hearthd.server.open_service import open_any, signature_memory
 from hearthd.server.process.memory_limit import Limit, admit_within

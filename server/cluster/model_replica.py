@@ -21,7 +21,7 @@ from hearthd.text.grammars.answer_constraint import Constraints
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
     from hearthd.server.cluster.bundles import Bundle, Bundles
     from hearthd.server.cluster.work import FunctionCall, Work
     from hearthd.server.engine.array_calls import Called

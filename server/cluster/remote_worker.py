@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ray.serve.handle import DeploymentHandle, DeploymentResponse, DeploymentResponseGenerator
 
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
     from hearthd.server.cluster.bundles import Bundle
     from hearthd.server.cluster.cached_blocks import BundleStats
     from hearthd.server.errors import Draining, EngineStopped

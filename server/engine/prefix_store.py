@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.operating_system import open_distrusted, sync
+from hearthd.runtime.system.operating_system import open_distrusted, sync
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import tempfile
 import threading
 from typing import IO, TYPE_CHECKING
 
-from hearthd.runtime.log_mel import SAMPLE_RATE
-from hearthd.runtime.sound_features import sound_frames
+from hearthd.runtime.media.log_mel import SAMPLE_RATE
+from hearthd.runtime.media.sound_features import sound_frames
 from hearthd.server.errors import not_on_disk
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia

@@ -13,7 +13,7 @@ from typing_extensions import override
 from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.bundle.lora.read_adapter import adapter_name
-from hearthd.runtime.device import CannotLoad
+from hearthd.runtime.iree.device import CannotLoad
 from hearthd.server.lora.adapters import Adapter, Adapters, require_one
 from hearthd.text.errors import InvalidRequest
 

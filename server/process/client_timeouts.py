@@ -28,7 +28,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hearthd.runtime.operating_system import sent_bytes
+from hearthd.runtime.system.operating_system import sent_bytes
 from hearthd.server.process.connection_memory import ENCRYPTED, PLAIN, network_of
 from hearthd.server.process.lingering import LingeringTransport
 from hearthd.server.process.request_parser import RequestParser, TurnControl, error_response

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hearthd.bundle import CONNECTION_MEMORY, REQUEST_MEMORY
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system.operating_system import physical_memory
 
 # Bytes of a connection without a request, and more with TLS, during the handshake.
 PLAIN, ENCRYPTED = 9_000, 45_000

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 from typing_extensions import override
 
-from hearthd.runtime.free_memory import free_memory
-from hearthd.runtime.operating_system import HANGUP, has_terminal
+from hearthd.runtime.system.free_memory import free_memory
+from hearthd.runtime.system.operating_system import HANGUP, has_terminal
 from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.accept_queue import AcceptQueue
 from hearthd.server.process.client_timeouts import TimedConnection

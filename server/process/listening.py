@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.operating_system import raise_open_files, reuse_address
+from hearthd.runtime.system.operating_system import raise_open_files, reuse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,8 +26,8 @@ from hearthd.bundle import (
     longest_context,
     megabytes,
 )
-from hearthd.runtime.available_memory import control_group_limits
-from hearthd.runtime.operating_system import physical_memory, soft_limit
+from hearthd.runtime.system.available_memory import control_group_limits
+from hearthd.runtime.system.operating_system import physical_memory, soft_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

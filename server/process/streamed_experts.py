@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import PARAMETERS, megabytes
-from hearthd.runtime.disk_speed import disk_speed
+from hearthd.runtime.system.disk_speed import disk_speed
 from hearthd.server.process.memory_limit import memory_limit, model_memory
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from hearthd.bundle import ArraysManifest
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.golden_arrays import read_examples
+from hearthd.runtime.checks.golden_arrays import read_examples
+from hearthd.runtime.checks.self_test import self_test_arrays
 from hearthd.runtime.open_bundle import open_functions
-from hearthd.runtime.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
 from hearthd.server.engine.backend import Worker
 from hearthd.server.metrics import ArraysMetrics
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import ProgramFile, PublicKey
     from hearthd.runtime.array_bytes import Arrays
-    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.runtime.checks.self_test import Level, Verdict
     from hearthd.server.engine.array_calls import Called
     from hearthd.server.engine.state import CallsState
 

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home
-from hearthd.runtime.interrupts import at_interrupt
+from hearthd.runtime.system.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from pathlib import Path

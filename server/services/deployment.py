@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.bundle import CHAT_TEMPLATE
-from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
-from hearthd.runtime.free_memory import free_memory
+from hearthd.runtime.system.cpu_features import UnsupportedCpu, best_program
+from hearthd.runtime.system.free_memory import free_memory
 from hearthd.server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
 from hearthd.server.fault_isolation import STOPS, BackgroundTasks
 from hearthd.server.services.file_watch import FileWatch
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import Manifest, ProgramFile
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
     from hearthd.server.metrics import Metrics
     from hearthd.server.services.service import Description, Service
 

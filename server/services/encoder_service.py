@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import FunctionSpec, PairPrompt, ProgramFile
-    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.runtime.checks.self_test import Level, Verdict
     from hearthd.server.services.array_service import CallsBackend
 
     # The field of a request, and the text or the token ids that it has.

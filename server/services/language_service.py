@@ -22,11 +22,11 @@ from hearthd.bundle import (
     LanguageManifest,
     read_manifest_of,
 )
-from hearthd.runtime.device import start_threads
-from hearthd.runtime.free_memory import free_memory
+from hearthd.runtime.checks.self_test import self_test_language
+from hearthd.runtime.iree.device import start_threads
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
-from hearthd.runtime.self_test import self_test_language
+from hearthd.runtime.system.free_memory import free_memory
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import ProgramFile
+    from hearthd.runtime.checks.self_test import Level, Verdict
     from hearthd.runtime.interface import Runtime
-    from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.completions.completion import Completion
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.runtime.operating_system import apart_from_terminal, kill_children
+from hearthd.runtime.system.operating_system import apart_from_terminal, kill_children
 from hearthd.server.errors import PullFailed
 
 if TYPE_CHECKING:

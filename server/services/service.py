@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import MANIFEST, answer_identity
+from hearthd.runtime.checks.self_test import Level
 from hearthd.runtime.open_bundle import hashed_files
-from hearthd.runtime.self_test import Level
 from hearthd.server.errors import SelfTestFailed, Starting
 from hearthd.server.use_count import UseCount
 from hearthd.server.version import version
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hearthd.bundle import Manifest, ProgramFile
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
     from hearthd.server.engine.backend import Worker
     from hearthd.server.errors import Unavailable
     from hearthd.server.metrics import Metrics

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from hearthd.bundle import ProgramFile
-    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.runtime.checks.self_test import Level, Verdict
     from hearthd.server.engine.speech_jobs import SpeechJob
     from hearthd.server.speech.sound import Sound
     from hearthd.server.speech.transcription import TranscribedWindow

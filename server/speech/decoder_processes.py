@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 import soundfile
 
-from hearthd.runtime.log_mel import SAMPLE_RATE
+from hearthd.runtime.media.log_mel import SAMPLE_RATE
 from hearthd.server.speech import mpeg_process
 from hearthd.server.speech.sound import FIELD, MAX_SECONDS
 from hearthd.text.errors import InvalidRequest

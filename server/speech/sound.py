@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.log_mel import SAMPLE_RATE
+from hearthd.runtime.media.log_mel import SAMPLE_RATE
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from hearthd.runtime.log_mel import SAMPLE_RATE
+from hearthd.runtime.media.log_mel import SAMPLE_RATE
 from hearthd.server.speech.decoder_processes import Header, broken, ffmpeg_blocks, mpeg_blocks
 from hearthd.server.speech.sound import FIELD, MAX_SECONDS, Sound, too_long
 from hearthd.text.errors import InvalidRequest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
+from hearthd.runtime.media.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
 from hearthd.server.speech.token_rules import TIME_STEP, TokenRules
 from hearthd.server.speech.window_decoding import WindowDecoder
 from hearthd.server.speech.word_times import WordTimer

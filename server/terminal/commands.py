@@ -18,7 +18,7 @@ from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import MIN_CONTEXT, BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.later_verification import LaterVerification
-from hearthd.runtime.interrupts import keyboard_interrupts
+from hearthd.runtime.system.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.bundle_commands import Home
 from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of

@@ -45,8 +45,8 @@ from hearthd.models.config import ConfigError
 from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.precision import KV_TOLERANCE
 from hearthd.models.program import ProgramOptions, parameter_types
-from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_bundle
+from hearthd.runtime.system.cpu_features import UnsupportedCpu
 from tests.baker.small_gemma import SMALL, small_gemma
 from tests.by_day import first_by_day
 from tests.conftest import (

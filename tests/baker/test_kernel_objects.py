@@ -14,7 +14,7 @@ from hearthd.baker.compiler.kernel_objects import KernelError, build, instructio
 from hearthd.baker.compiler.targets import TARGET_NAMES, find_target
 from hearthd.baker.pipeline.origin import tools
 from hearthd.bundle import KernelBuild
-from hearthd.runtime.cpu_features import cpu_features
+from hearthd.runtime.system.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from pathlib import Path

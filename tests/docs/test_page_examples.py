@@ -21,7 +21,7 @@ from hearthd.bundle import (
     OutputSpec,
 )
 from hearthd.model import Model
-from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService
 from tests.docs.pages import ROOT, Example, examples
 from tests.patience import PATIENCE

@@ -23,8 +23,8 @@ from hearthd.bundle import DRAFTER, PARAMETERS, LanguageManifest, read_manifest_
 from hearthd.models.decoder.drafter import DraftLayer
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.families.gemma3 import ARCHITECTURE
-from hearthd.runtime.device_drafter import DeviceDrafter
 from hearthd.runtime.drafter_file import HEAD_TOKENS
+from hearthd.runtime.iree.device_drafter import DeviceDrafter
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine

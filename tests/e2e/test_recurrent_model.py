@@ -13,9 +13,9 @@ import pytest
 from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.system.cpu_features import cpu_features
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.drafts import costs_of
 from hearthd.server.engine.engine import Engine

@@ -23,7 +23,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.media.pixels import patches_of
 from hearthd.server.images.decoding import decoded
 from hearthd.server.images.grids import grids
 from hearthd.server.images.squares import squares

@@ -18,7 +18,7 @@ from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
 from hearthd.bundle import PARAMETER_SCOPE
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
-from hearthd.runtime.loaded_program import LoadedProgram
+from hearthd.runtime.iree.loaded_program import LoadedProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

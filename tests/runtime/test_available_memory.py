@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.runtime import available_memory as memory
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system import available_memory as memory
+from hearthd.runtime.system.operating_system import physical_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.runtime.calling_thread import behind_workers
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.system.calling_thread import behind_workers
 from tests.server import tiny
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from hearthd.baker.compiler.targets import find_target, find_targets
 from hearthd.bundle import ProgramFile, Target
-from hearthd.runtime.cpu_features import (
+from hearthd.runtime.system.cpu_features import (
     UnsupportedCpu,
     cpu_features,
     cpuinfo_flags,
@@ -214,8 +214,8 @@ def test_tiles_need_the_permission_of_the_system(
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags\t\t: avx512_vnni amx_bf16 avx2 amx_tile amx_int8\n")
     system = SimpleNamespace(syscall=lambda *_: status)
-    monkeypatch.setattr("hearthd.runtime.cpu_features.CPUINFO", cpuinfo)
-    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
-    monkeypatch.setattr("hearthd.runtime.cpu_features.ctypes.CDLL", lambda *_, **__: system)
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.CPUINFO", cpuinfo)
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.ctypes.CDLL", lambda *_, **__: system)
     tiles = {"amx-bf16", "amx-tile", "amx-int8"} if status == 0 else set()
     assert cpu_features() == {"avx512vnni", "avx2"} | tiles

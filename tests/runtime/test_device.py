@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from hearthd.bundle import PARAMETERS, BundleError, LanguageManifest, read_manifest_of
-from hearthd.runtime.device import CannotLoad, Device
 from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.iree.device import CannotLoad, Device
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.mapped_pages import (
+from hearthd.runtime.system.mapped_pages import (
     MappedFile,
     few_mapped_pages,
     move_to_memory,
@@ -43,7 +43,7 @@ def test_pages_of_rearranged_weights_are_returned_to_the_system(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, laid_out: int
 ) -> None:
     released: list[MappedFile] = []
-    monkeypatch.setattr("hearthd.runtime.device.release_pages", released.append)
+    monkeypatch.setattr("hearthd.runtime.iree.device.release_pages", released.append)
     manifest = read_manifest_of(bundle, LanguageManifest)
     footprint = replace(manifest.footprint, laid_out=laid_out)
     runtime = IreeRuntime(bundle, replace(manifest, footprint=footprint), threads=1)
@@ -57,7 +57,7 @@ def test_experts_have_slots_and_the_other_weights_stay_mapped(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released: list[MappedFile] = []
-    monkeypatch.setattr("hearthd.runtime.device.release_pages", released.append)
+    monkeypatch.setattr("hearthd.runtime.iree.device.release_pages", released.append)
     manifest = read_manifest_of(bundle, LanguageManifest)
     name, page = "layers.0.experts.up.low", mmap.PAGESIZE
     footprint = replace(manifest.footprint, laid_out=1, read=1, experts=1, expert_arrays={name: 4})
@@ -72,7 +72,7 @@ def test_experts_have_slots_and_the_other_weights_stay_mapped(
     assert sum(part.size for part in released) == size - page  # without that of the mark
     with pytest.raises(CannotLoad, match="serve it without --no-mmap"):
         IreeRuntime(bundle, streamed, threads=1, mapped=False)
-    monkeypatch.setattr("hearthd.runtime.device.IS_LINUX", False)
+    monkeypatch.setattr("hearthd.runtime.iree.device.IS_LINUX", False)
     with pytest.raises(CannotLoad, match="have Linux read experts"):
         IreeRuntime(bundle, streamed, threads=1)
     old = replace(manifest, footprint=replace(footprint, expert_arrays=None))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.runtime.expert_cache import open_direct
-from hearthd.runtime.operating_system import IS_LINUX
+from hearthd.runtime.system.operating_system import IS_LINUX
 
 if TYPE_CHECKING:
     from pathlib import Path

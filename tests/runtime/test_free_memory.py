@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _BEGIN = """
 import sys, threading
 from pathlib import Path
-from hearthd.runtime.free_memory import bound_free_memory, free_memory
+from hearthd.runtime.system.free_memory import bound_free_memory, free_memory
 
 def anonymous():
     status = Path("/proc/self/status").read_text()

@@ -20,11 +20,11 @@ from hearthd.bundle import (
     NotABundle,
     write_manifest,
 )
-from hearthd.runtime.cpu_features import UnsupportedCpu
-from hearthd.runtime.device import CannotLoad
 from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.iree.device import CannotLoad
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import open_bundle
+from hearthd.runtime.system.cpu_features import UnsupportedCpu
 from tests.server import tiny
 
 if TYPE_CHECKING:

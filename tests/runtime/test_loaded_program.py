@@ -18,10 +18,10 @@ import atexit, sys, threading, time
 
 @atexit.register
 def last():
-    from hearthd.runtime import loaded_program
+    from hearthd.runtime.iree import loaded_program
     print(len(loaded_program._modules), "modules")
 
-from hearthd.runtime import loaded_program
+from hearthd.runtime.iree import loaded_program
 from pathlib import Path
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.language_model import IreeRuntime

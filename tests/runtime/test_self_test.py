@@ -11,10 +11,8 @@ import pytest
 from typing_extensions import override
 
 from hearthd.bundle import GoldenImage, GoldenRow, GoldenState
-from hearthd.runtime.interface import LOGIT_MARGIN
-from hearthd.runtime.pixels import golden_pixels
-from hearthd.runtime.row_difference import ROW_TOLERANCE
-from hearthd.runtime.self_test import (
+from hearthd.runtime.checks.row_difference import ROW_TOLERANCE
+from hearthd.runtime.checks.self_test import (
     MARGIN,
     STATE_TOLERANCE,
     Level,
@@ -22,6 +20,8 @@ from hearthd.runtime.self_test import (
     largest_logit_difference,
     self_test,
 )
+from hearthd.runtime.interface import LOGIT_MARGIN
+from hearthd.runtime.media.pixels import golden_pixels
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 

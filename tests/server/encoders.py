@@ -25,7 +25,7 @@ from hearthd.bundle import (
     Target,
 )
 from hearthd.runtime.array_functions import Functions
-from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE

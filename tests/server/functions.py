@@ -19,8 +19,8 @@ from hearthd.bundle import (
     Target,
 )
 from hearthd.runtime.array_functions import Functions
-from hearthd.runtime.golden_arrays import GoldenExample
-from hearthd.runtime.self_test import self_test_arrays
+from hearthd.runtime.checks.golden_arrays import GoldenExample
+from hearthd.runtime.checks.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
 from hearthd.server.services.array_service import ArrayService
 from tests.patience import PATIENCE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.array_bytes import Arrays
-    from hearthd.runtime.self_test import Verdict
+    from hearthd.runtime.checks.self_test import Verdict
 
     Array = NDArray[np.float32]
 

@@ -30,7 +30,7 @@ from hearthd.bundle import (
     record_file,
     write_manifest,
 )
-from hearthd.runtime.cpu_features import this_machine
+from hearthd.runtime.system.cpu_features import this_machine
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Its life begins here: before, Python itself starts.
 _COMMAND = """
 import os, sys
-from hearthd.runtime.interrupts import end_on_signals
+from hearthd.runtime.system.interrupts import end_on_signals
 end_on_signals(f"hearth {sys.argv[2]}")
 os.write(int(sys.argv.pop(1)), b".")
 from hearthd.cli import main

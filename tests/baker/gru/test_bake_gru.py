@@ -40,9 +40,9 @@ from hearthd.bundle import (
 from hearthd.cli import main
 from hearthd.models.config import ConfigError
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.cpu_features import UnsupportedCpu
+from hearthd.runtime.checks.self_test import Verdict
 from hearthd.runtime.open_bundle import open_functions
-from hearthd.runtime.self_test import Verdict
+from hearthd.runtime.system.cpu_features import UnsupportedCpu
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,

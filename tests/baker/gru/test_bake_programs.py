@@ -18,8 +18,8 @@ from hearthd.baker.compiler.targets import embedded_elfs, runnable
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import ArraysManifest, Corrupt, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
-from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
 from hearthd.runtime.open_bundle import open_functions
+from hearthd.runtime.system.cpu_features import UnsupportedCpu, best_program
 from hearthd.server.services.array_service import FunctionsOptions, open_array_service
 from tests.baker.gru.gru_example import expected, gru_options
 from tests.conftest import Silent

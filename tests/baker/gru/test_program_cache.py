@@ -17,7 +17,7 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import VMFB, Compiler, KernelBuild, bundle_home
 from hearthd.models.dsl.kernel_sources import KERNELS as SOURCES
-from hearthd.runtime import cpu_features
+from hearthd.runtime.system import cpu_features
 from tests.baker.gru.gru_example import gru_options
 from tests.conftest import Silent
 

@@ -28,7 +28,7 @@ from hearthd.bundle import Golden, GoldenStep
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
-from hearthd.runtime.row_difference import ROW_TOLERANCE
+from hearthd.runtime.checks.row_difference import ROW_TOLERANCE
 from tests.by_day import first_by_day
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from hearthd.baker.pipeline.program_comparison import compare_program
 from hearthd.bundle import Golden, GoldenStep
-from hearthd.runtime.device import Device
+from hearthd.runtime.iree.device import Device
 from tests.conftest import Silent
 from tests.server import tiny
 
@@ -72,7 +72,7 @@ def test_the_first_prompt_is_compared_where_the_weights_exceed_the_memory(
         return call(*arguments, **named)
 
     monkeypatch.setattr(Device, "call", counted)
-    monkeypatch.setattr("hearthd.runtime.device.prefer_huge_pages", huge.append)
+    monkeypatch.setattr("hearthd.runtime.iree.device.prefer_huge_pages", huge.append)
     program = manifest.programs[0]
 
     def compare(memory: int) -> Any:

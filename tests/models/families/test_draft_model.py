@@ -23,7 +23,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
-from hearthd.runtime.device_draft_model import DeviceDraftModel
+from hearthd.runtime.iree.device_draft_model import DeviceDraftModel
 from tests.models.families.llama_pair import (
     DRAFTED,
     FIRST,

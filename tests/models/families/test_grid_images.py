@@ -18,7 +18,7 @@ from hearthd.models.cache_buffers import empty_caches
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.media.pixels import patches_of
 from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.server.engine.prompt import ImageRows, Prompt
 from tests.by_day import first_by_day

@@ -15,7 +15,7 @@ from hearthd.baker.weights.projected_gguf import ProjectedGguf
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.media.pixels import patches_of
 from tests.by_day import first_by_day
 from tests.models.families import ours, sounds
 from tests.models.families.cases import CASES

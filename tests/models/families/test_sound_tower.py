@@ -15,7 +15,7 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families import gemma4_unified
 from hearthd.models.towers.gemma4a import SoundTowerConfig, Tower
-from hearthd.runtime.sound_features import sound_features, sound_frames
+from hearthd.runtime.media.sound_features import sound_features, sound_frames
 from tests.baker import small_gemma4_unified
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ProgramOptions
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.media.pixels import patches_of
 from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.server.engine.prompt import ImageRows, Prompt
 from hearthd.server.images.grids import grids

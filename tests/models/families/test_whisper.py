@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hearthd.runtime.log_mel import HOP, MARGIN, log_mel
+from hearthd.runtime.media.log_mel import HOP, MARGIN, log_mel
 from hearthd.server.speech.alignment import first_states
 from tests.baker.small_whisper import (
     CONTEXT,

@@ -33,7 +33,7 @@ from hearthd.models.dsl.matrix_format import (
 )
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.runtime.cpu_features import cpu_features
+from hearthd.runtime.system.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from hearthd.baker.compiler.kernel_objects import STREAMED_FLAG
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.runtime.expert_cache import ExpertArray, ExpertCaches
-from hearthd.runtime.mapped_pages import MappedFile
+from hearthd.runtime.system.mapped_pages import MappedFile
 from tests.models.kernels.kernel_library import build_library
 from tests.models.kernels.test_routed_kernels import EXPERTS, inputs, matrices
 

@@ -16,7 +16,7 @@ from hearthd.bundle import (
     BundleError,
     EntryPoint,
 )
-from hearthd.runtime.device import CannotLoad
+from hearthd.runtime.iree.device import CannotLoad
 from hearthd.server.cluster import bundles
 from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
 from hearthd.server.services.service import fingerprint
@@ -115,7 +115,7 @@ def test_a_folder_with_another_bundle_is_rejected(tmp_path: Path) -> None:
 def test_replicas_run_the_program_of_the_node_that_deploys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.this_machine", lambda: "x86_64")
     service = functions.service()
     manifest = with_other(service.manifest)
     folders = opener()

@@ -16,7 +16,7 @@ from PIL import Image
 
 from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.media.pixels import patches_of
 from hearthd.server.images.grids import grid_size, grids
 from hearthd.server.images.media_reader import MediaReader
 from hearthd.text.conversation import Media

@@ -32,8 +32,8 @@ from hearthd.bundle import (
     Serving,
     read_manifest_of,
 )
-from hearthd.runtime import available_memory
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.system import available_memory
 from hearthd.server.api.stored.store import Store
 from hearthd.server.open_service import open_model, open_pool, state_size
 from hearthd.server.process import memory_limit as memory

@@ -23,7 +23,7 @@ from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.bundle.lora.read_adapter import read_adapter
-from hearthd.runtime.device import CannotLoad
+from hearthd.runtime.iree.device import CannotLoad
 from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders, fakes
 from tests.server.generate_client import LIBRARY, wait_until

@@ -31,7 +31,7 @@ from tests.server import fakes, templates, tiny
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hearthd.runtime.self_test import Level
+    from hearthd.runtime.checks.self_test import Level
 
 FILES = (MANIFEST, "model.vmfb", PARAMETERS, TOKENIZER, CHAT_TEMPLATE)
 

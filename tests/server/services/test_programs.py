@@ -106,9 +106,9 @@ def test_an_unloaded_model_has_the_fingerprint_of_the_program_that_a_load_would_
     manifest: LanguageManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Deployment("fake-model", _never_opened, manifest=manifest)
-    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.this_machine", lambda: "x86_64")
     assert model.fingerprint == fingerprint(manifest, OTHER)
-    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "riscv64")
+    monkeypatch.setattr("hearthd.runtime.system.cpu_features.this_machine", lambda: "riscv64")
     assert model.fingerprint == fingerprint(manifest, manifest.programs[0])
 
 

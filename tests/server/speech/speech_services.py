@@ -19,8 +19,8 @@ from hearthd.bundle import (
     listen_function,
 )
 from hearthd.runtime.array_functions import Functions
-from hearthd.runtime.golden_arrays import GoldenExample
-from hearthd.runtime.self_test import self_test_arrays
+from hearthd.runtime.checks.golden_arrays import GoldenExample
+from hearthd.runtime.checks.self_test import self_test_arrays
 from hearthd.server.engine.speech_jobs import SpeechJobs
 from hearthd.server.services.speech_service import SpeechService
 from hearthd.text.tokenizer import Tokenizer

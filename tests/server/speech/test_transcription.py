@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from hearthd.runtime.log_mel import log_mel
+from hearthd.runtime.media.log_mel import log_mel
 from hearthd.server.speech import window_decoding
 from hearthd.server.speech.sound import Sound
 from hearthd.server.speech.token_rules import TokenRules

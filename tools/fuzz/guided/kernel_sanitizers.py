@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl.kernel_sources import KERNELS
-from hearthd.runtime.cpu_features import cpu_features
+from hearthd.runtime.system.cpu_features import cpu_features
 from tests.models.kernels.kernel_library import INSTRUCTION_SETS, SOURCES, write_sources
 from tools.fuzz.guided.kernel_calls import run
 from tools.fuzz.reader import Reader

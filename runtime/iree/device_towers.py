@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.bundle import GridInput
-from hearthd.runtime.device import result, result_views
-from hearthd.runtime.pixels import normalized, patches_of
+from hearthd.runtime.iree.device import result, result_views
+from hearthd.runtime.media.pixels import normalized, patches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import LanguageManifest
-    from hearthd.runtime.device import Device
     from hearthd.runtime.interface import TowerKind
+    from hearthd.runtime.iree.device import Device
 
 
 class DeviceTowers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hearthd.runtime.operating_system import (
+from hearthd.runtime.system.operating_system import (
     advise_pages,
     drop_cached,
     protect_pages,

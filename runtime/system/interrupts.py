@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from hearthd.runtime import operating_system
+from hearthd.runtime.system import operating_system
 
 if TYPE_CHECKING:
     import subprocess

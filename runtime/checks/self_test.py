@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hearthd.runtime.golden_replay import replayed, replayed_by_pairs, replayed_by_verifies
-from hearthd.runtime.pixels import golden_pixels
-from hearthd.runtime.row_difference import ROW_TOLERANCE, largest_difference, steps_between
-from hearthd.runtime.sound_features import golden_frames
+from hearthd.runtime.checks.golden_replay import replayed, replayed_by_pairs, replayed_by_verifies
+from hearthd.runtime.checks.row_difference import ROW_TOLERANCE, largest_difference, steps_between
+from hearthd.runtime.media.pixels import golden_pixels
+from hearthd.runtime.media.sound_features import golden_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         SoundInput,
     )
     from hearthd.runtime.array_functions import Functions
-    from hearthd.runtime.golden_arrays import GoldenExample
+    from hearthd.runtime.checks.golden_arrays import GoldenExample
     from hearthd.runtime.interface import Reader, Rows, Runtime
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.operating_system import c_function
+from hearthd.runtime.system.operating_system import c_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import AdapterPlaces
-    from hearthd.runtime.device import Device
+    from hearthd.runtime.iree.device import Device
 
 _NONE = (0, 0.0)
 

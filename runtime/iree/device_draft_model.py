@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from hearthd.runtime.device import result
-from hearthd.runtime.device_drafter import BundleDrafter, DeviceDrafter, most_likely
+from hearthd.runtime.iree.device import result
+from hearthd.runtime.iree.device_drafter import BundleDrafter, DeviceDrafter, most_likely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import LanguageManifest
-    from hearthd.runtime.device import Device
+    from hearthd.runtime.iree.device import Device
 
 
 @dataclass

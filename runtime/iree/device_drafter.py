@@ -10,8 +10,8 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import DRAFTER
-from hearthd.runtime.device import CannotLoad, result
 from hearthd.runtime.drafter_file import read_drafter
+from hearthd.runtime.iree.device import CannotLoad, result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import LanguageManifest
-    from hearthd.runtime.device import Device
+    from hearthd.runtime.iree.device import Device
 
 # Kinds of entry points that also return the hidden states of their tokens.
 _WITH_STATES = ("decode", "verify")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.log_mel import HOP, SAMPLE_RATE
+from hearthd.runtime.media.log_mel import HOP, SAMPLE_RATE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import EntryPoint, LanguageManifest
-    from hearthd.runtime.device import Device
+    from hearthd.runtime.iree.device import Device
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.operating_system import physical_memory
+from hearthd.runtime.system.operating_system import physical_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,17 +19,17 @@ import iree.runtime as rt
 import numpy as np
 
 from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
-from hearthd.runtime.calling_thread import behind_workers
 from hearthd.runtime.expert_cache import CannotCache, ExpertArray, ExpertCaches
-from hearthd.runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
-from hearthd.runtime.mapped_pages import (
+from hearthd.runtime.iree.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
+from hearthd.runtime.system.calling_thread import behind_workers
+from hearthd.runtime.system.mapped_pages import (
     MappedFile,
     few_mapped_pages,
     move_to_memory,
     prefer_huge_pages,
     release_pages,
 )
-from hearthd.runtime.operating_system import IS_LINUX, new_pages
+from hearthd.runtime.system.operating_system import IS_LINUX, new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

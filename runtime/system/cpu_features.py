@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import BundleError
-from hearthd.runtime.operating_system import c_function, processor_feature, sysctl
+from hearthd.runtime.system.operating_system import c_function, processor_feature, sysctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Golden values, and whether a program computes them."""

@@ -1,0 +1,1 @@
+"""Compiled programs on a device, by IREE."""

@@ -1,0 +1,1 @@
+"""The inputs of towers: pixels, and spectrograms of sound."""

@@ -1,0 +1,1 @@
+"""The machine: its CPU, memory, disk and signals."""
