@@ -4,7 +4,7 @@
 
 writes docs/results/zen-3.md from the files of that folder, in the order of their names. The page
 begins with about.txt there, which has its title and says how the machine was used; without that
-file, with the name of the CPU.
+file, with the name of the CPU. All decodes are rows of one table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.report.decode_summary import COMMAND, decode_summary
 from benchmarks.report.machine import Machine, versions_line
 from hearthd.baker.presentation.table import Table, markdown_table
 
@@ -36,16 +37,25 @@ def _blocks(records: list[Any], title: str | None) -> Iterator[str]:
         raise ValueError(f"expected the results of one machine, got {sorted(cpus)}")
     yield title or f"# {cpus.pop()}"
     yield "Generated from the JSON of the benchmarks. [The method](method.md) explains the terms."
+    decodes = [record for record in records if record["command"][0] == COMMAND]
+    if decodes:
+        yield from _table(decode_summary(decodes))
     for record in records:
+        if record in decodes:
+            continue
         command = shlex.join(["python", "-m", *record["command"]])
         yield f"```bash\n{command}\n```"
         machine = Machine(**record["machine"])
         yield f"{machine}; {versions_line(record['versions'])}."
         for entry in record["tables"]:
             rows = tuple(map(tuple, entry["rows"]))
-            table = Table(title=entry["title"], headings=tuple(entry["headings"]), rows=rows)
-            yield f"{table.title}:"
-            yield markdown_table(table)
+            headings = tuple(entry["headings"])
+            yield from _table(Table(title=entry["title"], headings=headings, rows=rows))
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"{table.title}:"
+    yield markdown_table(table)
 
 
 def main() -> None:

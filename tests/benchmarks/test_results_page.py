@@ -12,6 +12,14 @@ from benchmarks.report.results_page import page_of
 from hearthd.baker.presentation.table import Table
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+SPEEDS = Table(
+    title="Hearth native against llama.cpp Q4_0",
+    headings=("", "Hearth native", "llama.cpp Q4_0", "ratio"),
+    rows=(
+        ("decode, tokens/s", "9 (8 to 10)", "3", "3.00"),
+        ("server: resident memory, MB", "70", "", ""),
+    ),
+)
 MACHINE = Machine(cpu="AMD EPYC", cores=2, threads=2, read_bandwidth=40.4, load_before=0.1)
 TABLE = Table(title="ours against theirs", headings=("", "ours"), rows=(("decode", "9 (8 to 10)"),))
 PAGE = """\
@@ -20,7 +28,7 @@ PAGE = """\
 Generated from the JSON of the benchmarks. [The method](method.md) explains the terms.
 
 ```bash
-python -m benchmarks.decode --pair 'a b=c'
+python -m benchmarks.speech 'a b'
 ```
 
 AMD EPYC, 2 threads, 40 GB/s read, load 0.1 at the start; hearth 1; iree 3.
@@ -36,8 +44,8 @@ ours against theirs:
 def test_a_page_has_the_command_the_machine_and_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["benchmarks/decode.py", "--pair", "a b=c"])
-    path = tmp_path / "decode.json"
+    monkeypatch.setattr("sys.argv", ["benchmarks/speech.py", "a b"])
+    path = tmp_path / "speech.json"
     write_json(path, MACHINE, {"hearth": "1", "iree": "3"}, [TABLE], rounds={"ours": []})
     assert page_of(tmp_path) == PAGE
     (tmp_path / "about.txt").write_text("# Zen 3\n\nQuiet.\n", encoding="utf-8")
@@ -48,6 +56,20 @@ def test_a_page_has_the_command_the_machine_and_the_tables(
     (tmp_path / "another.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(ValueError, match=r"the results of one machine, got .*another"):
         page_of(tmp_path)
+
+
+def test_decodes_are_rows_of_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"hearth": "1, c0ffee", "iree": "3"}
+    for pairs in (["a=a.gguf", "b=b.gguf"], ["c=c.gguf"]):
+        arguments = [word for pair in pairs for word in ("--pair", pair)]
+        monkeypatch.setattr("sys.argv", ["benchmarks/decode.py", *arguments])
+        write_json(tmp_path / f"{len(pairs)}.json", MACHINE, versions, [SPEEDS] * len(pairs))
+    page = page_of(tmp_path)
+    assert page.count("| Bundle | Against | Decode |") == 1
+    for bundle in "abc":
+        assert (
+            f"| {bundle} | llama.cpp Q4\\_0 | 9, x 3.00 |  |  |  |  |  | 70 | 40 | c0ffee |" in page
+        )
 
 
 @pytest.mark.parametrize(
