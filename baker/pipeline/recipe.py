@@ -39,7 +39,7 @@ VERIFY_TOKENS = (4,)
 # two rows of a decode, and eight take 1.9 times as long (docs/results/zen-4.md).
 PAIR_TOKENS = 2
 # With a drafter, of whose tokens often only the first is likely: to verify two tokens takes 1.2
-# times, and four 1.4 to 1.7 times as long as a decode (docs/kernels.md).
+# times, and four 1.4 to 1.7 times as long as a decode (docs/results/zen-4.md).
 VERIFY_TOKENS_OF_DRAFTER = (2, 4)
 # The same for a model without states. A verify leaves a copy of them for each token: in Qwen3.5 4B
 # four more tokens are 211 MB for each slot. Eight tokens take 15 MB more scratch than four in that
