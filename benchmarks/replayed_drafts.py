@@ -60,7 +60,7 @@ KINDS = tuple(ACCEPTED)
 _MARGIN = 16.0
 # The right tokens that a drafter without all rows of the head can draft. Of an MTP layer, they are
 # the first 65,536 of Qwen's vocabulary, 98 % of the tokens of English and of code
-# (docs/architecture.md). Synthetic weights have another one.
+# (docs/drafts.md). Synthetic weights have another one.
 _COVERED = 0.98
 
 

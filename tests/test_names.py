@@ -14,7 +14,7 @@ from tests.test_layout import PACKAGES, ROOT, name_of, within
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Words that fit everything: the glossary in docs/architecture.md and the terms of the field have
+# Words that fit everything: docs/glossary.md and the terms of the field have
 # better ones. `left` is an operand where the same function names the `right` one, else `remaining`.
 REFUSED = frozenset("left made manager one own stuff thing things utils whole".split())
 # Stems of British spellings.
