@@ -68,7 +68,7 @@ def prompt_of(bundle: Path, manifest: LanguageManifest, file: Path) -> Prompt:
     reader = MediaReader(manifest.image_settings, manifest.sound, tokenizer)
     kind: Any = "audio" if file.suffix in _SOUNDS else "image"
     url = f"data:{kind}/any;base64,{base64.b64encode(file.read_bytes()).decode()}"
-    (read,) = reader.read([Media(kind=kind, field=str(file), url=url)])
+    read = reader.read(Media(kind=kind, field=str(file), url=url))
     ids = tokenizer.encode(read.text + _QUESTION)
     squares = [
         ImageRows(

@@ -63,6 +63,7 @@ ALLOWED = {
         "bundle",
         "runtime.interface",
         "runtime.media",
+        "runtime.system.resource_limits",
         "server.errors",
         "server.speech",  # the same sound files
         "text",
@@ -115,6 +116,7 @@ ALLOWED = {
         "runtime.system.disk_speed",
         "runtime.system.free_memory",
         "runtime.system.operating_system",
+        "runtime.system.resource_limits",
         "server.errors",
         "server.fault_isolation",
         "text.errors",

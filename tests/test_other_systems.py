@@ -26,6 +26,7 @@ _KNOWING = {
     "hearthd.runtime.system.calling_thread",
     "hearthd.runtime.system.cpu_features",
     "hearthd.runtime.system.operating_system",
+    "hearthd.runtime.system.resource_limits",
 }
 _BEGIN = """
 import sys
@@ -45,7 +46,7 @@ for name in modules():
 _FALLBACKS = """
 import os, socket, sys
 from hearthd.baker.compiler.child_process import child_process
-from hearthd.runtime.system import operating_system as system
+from hearthd.runtime.system import operating_system as system, resource_limits
 
 folder = Path(sys.argv[3])
 windows = sys.platform == "win32"
@@ -72,14 +73,14 @@ for path in (folder / "link", folder / "none"):
         pass
 assert os.read(system.open_distrusted(folder / "file"), 9) == b"bytes"
 assert system.physical_memory() > 1 << 30
-assert system.soft_limit("RLIMIT_AS") is None
+assert resource_limits.soft_limit("RLIMIT_AS") is None
 if not windows:
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 limit = 2**16 if windows else min(10240, hard) if hard > 0 else 10240
-assert system.raise_open_files(2**16) == limit
+assert resource_limits.raise_open_files(2**16) == limit
 pages = system.new_pages(4096, huge=True)
 assert pages[:] == bytes(4096)
 with socket.socket() as server, socket.socket() as client:

@@ -1,9 +1,9 @@
 """The differences of Linux, macOS and Windows. Each function says what it does on each system.
 
-No other module imports fcntl, msvcrt, resource or termios, or asks which system this is, except
-cpu_features.py. Hearth is developed on Linux. The code for macOS and Windows is type-checked for
-them (`mypy --platform`), and runs in tests/test_other_systems.py on a Linux that lacks the same
-functions.
+No other module imports fcntl, msvcrt or termios, or asks which system this is, except
+cpu_features.py and resource_limits.py. Hearth is developed on Linux. The code for macOS and Windows
+is type-checked for them (`mypy --platform`), and runs in tests/test_other_systems.py on a Linux
+that lacks the same functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
-    import resource
     import termios
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 _LOCK_OFFSET = 2**31 - 2  # on Windows: the last byte that msvcrt can lock, which no file reaches
 _LOCK_POLL = 0.1  # seconds
-# macOS refuses a limit of open files above OPEN_MAX of its sys/syslimits.h.
-_MACOS_MAX_FILES = 10240
 _MAP_FIXED = 0x10  # of mmap(2), on Linux and macOS
 _FAILED = ctypes.c_void_p(-1).value
 # In Linux's struct tcp_info: where tcpi_bytes_acked is, and enough bytes to read it.
@@ -139,10 +136,9 @@ def open_distrusted(path: Path) -> int:
     """A descriptor for reading a file. Raises OSError, for a link too; does not wait for a pipe."""
     if sys.platform != "win32":
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    else:
-        if path.is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        return os.open(path, os.O_RDONLY | os.O_BINARY)
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return os.open(path, os.O_RDONLY | os.O_BINARY)
 
 
 def open_to_append(path: Path) -> int:
@@ -167,39 +163,6 @@ def physical_memory() -> int:
     if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
         raise ctypes.WinError()
     return int(status[1])
-
-
-def soft_limit(name: str) -> int | None:
-    """The soft limit of this process with a name such as RLIMIT_AS; None without a limit.
-
-    Windows has none of these limits.
-    """
-    if sys.platform == "win32":
-        return None
-    else:
-        soft, _ = resource.getrlimit(getattr(resource, name))
-        return None if soft == resource.RLIM_INFINITY else soft
-
-
-def raise_open_files(target: int) -> int:
-    """Raise the limit on open files to `target` if it is lower, as far as allowed; returns it.
-
-    No limit, as on Windows, counts as `target`.
-    """
-    if sys.platform == "win32":
-        return target
-    else:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft == resource.RLIM_INFINITY:
-            return target
-        raised = target if hard == resource.RLIM_INFINITY else min(hard, target)
-        if sys.platform == "darwin":
-            raised = min(raised, _MACOS_MAX_FILES)
-        if soft < raised:
-            with contextlib.suppress(OSError, ValueError):  # a sandbox may not allow it
-                resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-                soft = raised
-        return soft
 
 
 def new_pages(size: int, *, huge: bool = False) -> mmap.mmap:
@@ -389,12 +352,11 @@ def sent_bytes(connection: socket.socket | TransportSocket) -> tuple[int, int] |
     """
     if sys.platform != "linux":
         return None
-    else:
-        import socket
+    import socket
 
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
-        if len(info) < _BYTES_ACKED + 8:
-            return None
-        acknowledged: int = struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
-        return acknowledged, int.from_bytes(waiting, sys.byteorder)
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    if len(info) < _BYTES_ACKED + 8:
+        return None
+    acknowledged: int = struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
+    return acknowledged, int.from_bytes(waiting, sys.byteorder)

@@ -10,30 +10,31 @@ and the time are limited.
 from __future__ import annotations
 
 import io
-import threading
+import itertools
 import time
 import warnings
 from typing import TYPE_CHECKING
 
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 from typing_extensions import override
 
 from hearthd.bundle import MAX_PIXELS
+from hearthd.server.images.webp import is_webp, open_webp
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hearthd.text.errors import Scalar
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
+_FORMATS = ("JPEG", "PNG", "GIF")  # and WebP
 _WIDE_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _SCALE = 1 / 257  # from 65535 to 255
 # Pillow keeps four copies of a WebP's pixels: two are libwebp's canvases.
 _MAX_WEBP_PIXELS = MAX_PIXELS // 2
 _MAX_SIDE = 2**16 - 1  # as in JPEG: to resize a longer row takes hundreds of MB
 _MAX_READS = 2**14  # of chunks, markers and parts of them: 11,000 for 7 MB of PNG chunks of 2 KB
-_MAX_SECONDS = 10.0  # of a core
+_MAX_SECONDS = 10  # of a core
 # Of a progressive JPEG, each over all pixels: encoders write about ten. Other bytes may look like
 # the start of a scan, such as a video after the image: a hundred in 7 MB.
 _START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 256
@@ -49,8 +50,8 @@ _TURNS: Mapping[object, Image.Transpose] = {
 }
 # Pillow warns of metadata. `catch_warnings` would change the filters of other threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-# One image is decoded at a time: bundle/memory_sum.py counts the memory of one.
-_LOCK = threading.Lock()
+# Characters of all texts in a PNG file, which Pillow keeps in up to four bytes each.
+PngImagePlugin.MAX_TEXT_MEMORY = 2**22
 
 
 class _TooManyParts(Exception):
@@ -80,18 +81,17 @@ def decoded(data: bytes, field: str) -> Image.Image:
     WebP, too long a side, too many parts, or a file that is not complete. Memory for pixels is
     allocated after their number was checked.
     """
-    with _LOCK:
-        try:
-            pixels, turn = _opened(data, field)
-            return pixels if turn is None else pixels.transpose(turn)
-        except UnidentifiedImageError:
-            raise _invalid(field, f"{len(data)} bytes", _FORMAT) from None
-        except Image.DecompressionBombError as error:
-            raise _invalid(field, str(error), _FEWER) from None
-        except _TooManyParts:
-            raise _invalid(field, f"{len(data)} bytes in too many parts", _SIMPLE) from None
-        except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as error:
-            raise _invalid(field, str(error)[:80], _COMPLETE) from None
+    try:
+        pixels, turn = (_webp if is_webp(data) else _opened)(data, field)
+        return pixels if turn is None else pixels.transpose(turn)
+    except UnidentifiedImageError:
+        raise _invalid(field, f"{len(data)} bytes", _FORMAT) from None
+    except Image.DecompressionBombError as error:
+        raise _invalid(field, str(error), _FEWER) from None
+    except _TooManyParts:
+        raise _invalid(field, f"{len(data)} bytes in too many parts", _SIMPLE) from None
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, OverflowError) as error:
+        raise _invalid(field, str(error)[:80], _COMPLETE) from None
 
 
 _FEWER = (
@@ -107,18 +107,28 @@ def _invalid(field: str, got: Scalar, expected: str) -> InvalidRequest:
     return InvalidRequest(field=field, got=got, expected=expected)
 
 
+def _webp(data: bytes, field: str) -> tuple[Image.Image, Image.Transpose | None]:
+    """As `_opened`, for a WebP file."""
+    with open_webp(data, _MAX_SECONDS) as file:
+        _require_size(file.size, _MAX_WEBP_PIXELS, field)
+        return _joined(file.size, file.strips()), _TURNS.get(file.orientation)
+
+
 def _opened(data: bytes, field: str) -> tuple[Image.Image, Image.Transpose | None]:
     """The pixels, and how to turn them; raises as Pillow does, InvalidRequest or _TooManyParts."""
     with Image.open(_ImageFile(data), formats=_FORMATS) as image:
-        width, height = image.size
-        limit = _MAX_WEBP_PIXELS if image.format == "WEBP" else MAX_PIXELS
-        if width * height > limit or max(width, height) > _MAX_SIDE:
-            raise _invalid(field, f"{width} x {height} pixels", _FEWER)
+        _require_size(image.size, MAX_PIXELS, field)
         # MPO is a JPEG with further images.
         if image.format in ("JPEG", "MPO") and data.count(_START_OF_SCAN) > _MAX_SCANS:
             raise _TooManyParts
         image.load()
         return _rgb(image), _TURNS.get(_orientation(image))
+
+
+def _require_size(size: tuple[int, int], limit: int, field: str) -> None:
+    """Raise InvalidRequest for more than `limit` pixels, or too long a side."""
+    if size[0] * size[1] > limit or max(size) > _MAX_SIDE:
+        raise _invalid(field, f"{size[0]} x {size[1]} pixels", _FEWER)
 
 
 def _orientation(image: Image.Image) -> object:
@@ -135,11 +145,22 @@ def _rgb(image: Image.Image) -> Image.Image:
     """The pixels of an image that is loaded."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    rgb = Image.new("RGB", image.size)
     rows = max(1, _STRIP // image.width)
-    for top in range(0, image.height, rows):
-        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+    boxes = (
+        (0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)
+    )
+    return _joined(image.size, map(image.crop, boxes))
+
+
+def _joined(size: tuple[int, int], strips: Iterable[Image.Image]) -> Image.Image:
+    """An RGB image of strips, from top to bottom."""
+    strips = iter(strips)
+    first = next(strips)  # of WebP when its process has less memory than before
+    rgb = Image.new("RGB", size)
+    top = 0
+    for strip in itertools.chain([first], strips):
         rgb.paste(_rgb_strip(strip), (0, top))
+        top += strip.height
     return rgb
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ImageReader:
-    """Reads images as `settings` say. For any thread."""
+    """Reads images as `settings` say. For one thread."""
 
     def __init__(self, settings: ImageInput | GridInput, memory: ImageMemory) -> None:
         self._settings, self._memory = settings, memory

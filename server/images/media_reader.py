@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MediaReader:
-    """Reads images and sound as the settings say; None: it reads none. For any thread."""
+    """Reads images and sound as the settings say; None: it reads none. For one thread."""
 
     def __init__(
         self,
@@ -45,12 +45,9 @@ class MediaReader:
         } - {None}
         self._memory = ImageMemory(PIXEL_MEMORY)
 
-    def read(self, media: Sequence[Media]) -> list[ReadMedia]:
-        """Decode them one after the other; raises InvalidRequest, NotSupported or ImagesFull."""
-        return [
-            self._sounds.read(item) if item.kind == "audio" else self._images.read(item)
-            for item in media
-        ]
+    def read(self, item: Media) -> ReadMedia:
+        """Decode an image or a sound; raises InvalidRequest, NotSupported or ImagesFull."""
+        return self._sounds.read(item) if item.kind == "audio" else self._images.read(item)
 
     def positions(self, ids: Sequence[int], squares: Sequence[ImageSquare]) -> tuple[int, ...]:
         """The ids of a prompt, with NO_TOKEN for each row of its images and sounds.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hearthd.runtime.interface import NO_TOKEN
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from hearthd.text.conversation import Conversation, Media
     from hearthd.text.templates.chat_template import ChatTemplate, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
+
+# It decodes one image or sound at a time: bundle/memory_sum.py counts the memory of one. The
+# threads of the event loop stay free for texts, and the images of requests take turns.
+_DECODER = ThreadPoolExecutor(1, thread_name_prefix="media")
 
 
 class ConversationRenderer:
@@ -58,8 +63,7 @@ class ConversationRenderer:
         unread = [item for item in conversation.media if item not in read]
         complete = unread if self._fetcher is None else await self._fetcher.fetch(unread)
         if unread:
-            found = await asyncio.to_thread(self._reader.read, complete)
-            read.update(zip(unread, found, strict=True))
+            read.update(zip(unread, await self._read(complete), strict=True))
         media = [read[item] for item in conversation.media]
         return await asyncio.to_thread(self._render, template, messages, media, options)
 
@@ -76,17 +80,26 @@ class ConversationRenderer:
                 raise InvalidRequest(
                     field=field, got=count, expected=f"no {name}: the model cannot read {name}"
                 )
-        return await asyncio.to_thread(self._render_text, text, media, field, bos)
-
-    def _render_text(self, text: str, media: Sequence[Media], field: str, bos: bool) -> Prompt:
-        start, *others = split_at_markers(text)
-        if len(others) != len(media):
+        texts = split_at_markers(text)
+        if len(texts) != len(media) + 1:
             raise InvalidRequest(
                 field=field,
                 got=len(media),
-                expected=f"{len(others)} images or sounds: one for each media marker in the text",
+                expected=f"{len(texts) - 1} images or sounds: one for each media marker in the "
+                "text",
             )
-        read = self._reader.read(media)
+        read = await self._read(media)
+        return await asyncio.to_thread(self._render_text, texts, read, field, bos)
+
+    async def _read(self, media: Sequence[Media]) -> list[ReadMedia]:
+        """Decode images and sounds one after the other; raises as MediaReader.read."""
+        loop = asyncio.get_running_loop()
+        return [await loop.run_in_executor(_DECODER, self._reader.read, item) for item in media]
+
+    def _render_text(
+        self, texts: Sequence[str], read: Sequence[ReadMedia], field: str, bos: bool
+    ) -> Prompt:
+        start, *others = texts
         joined = start + "".join(
             item.text + other for item, other in zip(read, others, strict=True)
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import tempfile
-import threading
 from typing import IO, TYPE_CHECKING
 
 from hearthd.runtime.media.log_mel import SAMPLE_RATE
@@ -25,12 +24,9 @@ if TYPE_CHECKING:
     from hearthd.server.images.image_memory import ImageMemory
     from hearthd.text.conversation import Media
 
-# One sound is decoded at a time, in the memory of an image: bundle/memory_sum.py.
-_LOCK = threading.Lock()
-
 
 class SoundReader:
-    """Reads sound as `settings` say. For any thread."""
+    """Reads sound as `settings` say. For one thread, which also decodes images."""
 
     def __init__(self, settings: SoundInput, memory: ImageMemory) -> None:
         self._settings, self._memory = settings, memory
@@ -38,9 +34,8 @@ class SoundReader:
     def read(self, sound: Media) -> ReadMedia:
         """Decode a sound; raises InvalidRequest, ImagesFull, StorageFull or NotSupported."""
         data = from_url(sound.url, sound.field, "audio")
-        with _LOCK:
-            samples = self._samples(data, sound.field)
-            frames = sound_frames(samples, self._settings)
+        samples = self._samples(data, sound.field)
+        frames = sound_frames(samples, self._settings)
         if not len(frames):
             raise _invalid(sound.field, f"{len(samples) / SAMPLE_RATE:.3g} s", "at least 0.02 s")
         self._memory.take(frames, frames.nbytes)

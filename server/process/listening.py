@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.runtime.system.operating_system import raise_open_files, reuse_address
+from hearthd.runtime.system.operating_system import reuse_address
+from hearthd.runtime.system.resource_limits import raise_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,8 @@ from hearthd.bundle import (
     megabytes,
 )
 from hearthd.runtime.system.available_memory import control_group_limits
-from hearthd.runtime.system.operating_system import physical_memory, soft_limit
+from hearthd.runtime.system.operating_system import physical_memory
+from hearthd.runtime.system.resource_limits import soft_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.server.images import media_reader
+from hearthd.server.images import media_reader, rendering
 from tests.baker.small_smolvlm import ROWS, SIDE
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.images.image_service import TALL, WIDE, anthropic, chat, image_service, openai
 
@@ -16,9 +21,12 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from hearthd.server.images.read_media import ReadMedia
+    from hearthd.text.conversation import Media
     from tests.fake_runtime import FakeRuntime
 
 TEXT = "the dog"
+CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +192,35 @@ def test_a_question_about_the_same_image_reads_it_once() -> None:
             body = chat(openai(WIDE), {"type": "text", "text": question})
             assert client.post("/v1/chat/completions", json=body).status_code == 200
             assert runtime.images_read == 3
+
+
+def test_texts_are_answered_while_images_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more requests than the event loop has threads; their images take turns."""
+    decode, may_decode, fields = media_reader.MediaReader.read, threading.Event(), list[str]()
+
+    def slow(self: media_reader.MediaReader, item: Media) -> ReadMedia:
+        fields.append(item.field)
+        assert may_decode.wait(PATIENCE)
+        return decode(self, item)
+
+    monkeypatch.setattr(media_reader.MediaReader, "read", slow)
+    requests = 2 * ((os.cpu_count() or 1) + 4)
+    with (
+        fakes.running(image_service()) as client,
+        ThreadPoolExecutor(requests) as clients,
+    ):
+        body = chat(openai(TALL), openai(TALL))
+        answers = [clients.submit(client.post, CHAT, json=body) for _ in range(requests)]
+        try:
+            text = client.post(CHAT, json=chat({"type": "text", "text": TEXT}))
+            assert text.status_code == 200
+            assert len(fields) <= 1
+            while rendering._DECODER._work_queue.empty():
+                time.sleep(0.01)
+        finally:
+            may_decode.set()
+        assert all(answer.result().status_code == 200 for answer in answers)
+    assert fields[:2] == ["messages[0].content[0]"] * 2
 
 
 @pytest.mark.parametrize("id_", [-1, 10**6, 2**31, 2**63, -(2**63) - 1, 2**64])

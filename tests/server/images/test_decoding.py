@@ -8,7 +8,6 @@ import itertools
 import struct
 import time
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hearthd.bundle.memory_sum import _DECODING_BYTES
 from hearthd.server.images.decoding import decoded
 from hearthd.text.errors import InvalidRequest
 from tests.baker.small_smolvlm import pixels
+from tests.server.images.peak_memory import peak_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -187,19 +187,6 @@ def test_scans_of_a_progressive_jpeg_and_bytes_after_it_are_read() -> None:
     assert (read(scans(20) + video) == 200).all()
 
 
-def peak(data: bytes) -> int:
-    """The bytes that decoding takes more than this process has: of Linux alone."""
-
-    def status(name: str) -> int:
-        line = Path("/proc/self/status").read_text().partition(f"{name}:")[2]
-        return 1024 * int(line.split()[0])
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    decoded(data, "image")
-    return status("VmHWM") - before
-
-
 SIDE = 3000
 TURNED = Image.Exif()
 TURNED[ORIENTATION] = 6
@@ -220,7 +207,20 @@ def test_decoding_takes_the_memory_of_the_sum(mode: str, format_: str, share: fl
     image = Image.new(mode, (SIDE, round(share * SIDE)))
     data = saved(image, format_, exif=TURNED, progressive=True, lossless=True, method=0)
     decoded(data, "image")
-    assert peak(data) <= 1.1 * _DECODING_BYTES * SIDE * SIDE
+    assert peak_memory(data) <= 1.1 * _DECODING_BYTES * SIDE * SIDE
+
+
+def test_texts_of_a_png_file_are_limited() -> None:
+    """Each character takes four bytes, because one of a text does."""
+    text = zlib.compress("\U0001f600".encode() + bytes(2**20 - 100))
+    chunks = [chunk(b"iTXt", b"%d\0\1\0\0\0" % number + text) for number in range(60)]
+    for count in (3, 60):
+        data = saved(Image.new("L", (8, 8), 200), "PNG")
+        data = data[:33] + b"".join(chunks[:count]) + data[33:]
+        assert peak_memory(data) <= 40_000_000
+        refused = pytest.raises(InvalidRequest, match="Too much memory used in text chunks")
+        with refused if count == 60 else contextlib.nullcontext():
+            assert (read(data) == 200).all()
 
 
 def test_webp_may_have_fewer_pixels() -> None:
@@ -233,7 +233,7 @@ def test_webp_may_have_fewer_pixels() -> None:
 def test_damaged_files_are_read_or_refused(format_: str) -> None:
     rng = np.random.default_rng(0)
     data = saved(Image.fromarray(pixels(60, 50)), format_, exif=TURNED)
-    for _ in range(200):
+    for _ in range(20 if format_ == "WEBP" else 200):  # each WebP file starts a process
         damaged = bytearray(data)
         for position in rng.integers(0, min(len(data), 300), 3):
             damaged[position] = rng.integers(256)

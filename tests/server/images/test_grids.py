@@ -70,7 +70,7 @@ def test_patches_are_those_of_transformers(size: tuple[int, int], reader: MediaR
     with np.load(FILE) as recorded:
         expected: NDArray[np.uint8] = recorded[name(size)]
         grid = recorded[f"{name(size)}.grid"].tolist()
-    (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
+    image = reader.read(media(Image.fromarray(pixels(*size))))
     (square,) = image.squares
     patches = patches_of(square.media, SETTINGS)
     assert patches.grid.tolist() == grid
@@ -104,7 +104,7 @@ def test_large_images_are_cut_as_transformers_cuts_them(size: tuple[int, int]) -
         expected: NDArray[np.uint8] = recorded[f"lfm2.{name(size)}"]
         shapes = recorded[f"lfm2.{name(size)}.grid"].tolist()
         rows, columns = recorded[f"lfm2.{name(size)}.cut"].tolist()
-    (image,) = tile_reader().read([media(Image.fromarray(pixels(*size)))])
+    image = tile_reader().read(media(Image.fromarray(pixels(*size))))
     patches = [patches_of(square.media, CUT) for square in image.squares]
     assert [part.grid.tolist() for part in patches] == shapes
     actual = np.concatenate([in_file_order(part.values, part.places) for part in patches])
@@ -128,7 +128,7 @@ def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, 
         expected: NDArray[np.uint8] = recorded[f"gemma4.{name(size)}"]
         grid = recorded[f"gemma4.{name(size)}.grid"].tolist()
     reader = MediaReader(FILLED, None, Tokenizer(tokenizer(SPECIAL), bos=None))
-    (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
+    image = reader.read(media(Image.fromarray(pixels(*size))))
     patches = patches_of(image.squares[0].media, FILLED)
     assert patches.grid.tolist() == grid
     actual = in_file_order(patches.values, patches.places)
@@ -193,7 +193,7 @@ def test_an_image_never_has_more_rows_than_the_largest(width: int, height: int, 
 def test_images_of_equal_bytes_and_other_shapes_differ(reader: MediaReader) -> None:
     """Their rows and their rotary positions do."""
     first, second = (
-        reader.read([media(Image.new("RGB", size, (9, 9, 9)))])[0].squares[0]
+        reader.read(media(Image.new("RGB", size, (9, 9, 9)))).squares[0]
         for size in ((64, 32), (32, 64))
     )
     assert first.media.tobytes() == second.media.tobytes()
@@ -203,7 +203,8 @@ def test_images_of_equal_bytes_and_other_shapes_differ(reader: MediaReader) -> N
 def test_each_placeholder_has_the_rows_of_its_image(reader: MediaReader) -> None:
     squares = [
         image.squares[0]
-        for image in reader.read([media(Image.fromarray(pixels(*size))) for size in SIZES[:2]])
+        for size in SIZES[:2]
+        for image in [reader.read(media(Image.fromarray(pixels(*size))))]
     ]
     pad = token("<|image_pad|>")
     ids = reader.positions([pad, 5, pad, pad], squares)
