@@ -13,7 +13,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 
 from hearthd.baker.tokenizer.encoder_vocabulary import unigram, wordpiece
@@ -39,8 +39,8 @@ from hearthd.text.tokenizer_json import UNREAD, no_panic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# The rule of a vocabulary like Gemma 4's in a file of the type gpt2: Granite Embedding 311M.
-_SPACED_BPE = "granite-embed-multi-311m"
+# The rules of vocabularies like Gemma 4's in files of the type gpt2.
+SPACED_BPE = ("granite-embed-multi-311m", "sarvam-moe")
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
 # The ids that llama.cpp assumes where a file does not have them.
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
@@ -158,7 +158,7 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
 
     A byte that is not in the vocabulary is skipped, as in llama.cpp.
     """
-    if metadata.get("tokenizer.ggml.pre") == _SPACED_BPE:
+    if metadata.get("tokenizer.ggml.pre") in SPACED_BPE:
         return _gemma4(metadata)
     rule = _rule(metadata)
     if rule is None:
@@ -224,11 +224,13 @@ def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
 def _gemma4(metadata: Mapping[str, object]) -> Tokenizer:
     """Gemma 4's vocabulary as BPE with byte fallback: its merges are in the file.
 
-    A run of line ends is never merged with other characters: no token has both.
+    A run of line ends is not merged with other characters.
     """
     tokens, types = read_vocabulary(metadata)
     merges = _merges(metadata, {token: i for i, token in enumerate(tokens)})
-    return _with_spaces(_fallback_bpe(metadata, tokens, merges), tokens, types, prefixed=False)
+    bpe = _fallback_bpe(metadata, tokens, merges)
+    bpe.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
+    return _with_spaces(bpe, tokens, types, prefixed=False)
 
 
 def _unigrams(metadata: Mapping[str, object]) -> Tokenizer:
@@ -282,7 +284,6 @@ def _with_spaces(
     if prefixed:
         prefix = normalizers.Prepend(SPACE)
         tokenizer.normalizer = normalizers.Sequence([prefix, tokenizer.normalizer])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     )

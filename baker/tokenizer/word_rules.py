@@ -164,6 +164,14 @@ _AFMOE = (
 )
 # As `_llama3` with single digits, without the contractions of English.
 _UFAKZEKA = _llama3(r"\p{N}").removeprefix(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|")
+# Names of image tokens, runs of spaces, digits, and punctuation.
+_CHAMELEON = (
+    "IMGIMG[A-I]{1,4}Z",
+    r"[\t\n]|    |  ",
+    r"\p{N}",
+    r"[\p{P}!-/:-@\[-`{-~]",
+    _GPT2_WORDS,
+)
 _SPARK_2_5 = _HUNYUAN.replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|", r"[\p{P}\p{S}]+|[\r\n]|")
 # A number splits where a multiple of three digits is left. llama.cpp looks ahead at each digit,
 # which takes quadratic time; here a match is a whole piece, and ends where the next one begins.
@@ -212,7 +220,7 @@ _RULES: Sequence[tuple[str, WordRule]] = (
     ("jais-2", WordRule(parts=_words(_JAIS_2))),
     ("seed-coder", WordRule(parts=_words(_SEED_CODER))),
     ("kimi-k2", WordRule(parts=_words(_KIMI))),
-    ("roberta-bpe", WordRule(parts=(_GPT2,), joins_twice=True)),
+    ("roberta-bpe jina-v1-en jina-v2-code", WordRule(parts=(_GPT2,), joins_twice=True)),
     ("superbpe", WordRule(parts=_words(*_SUPERBPE))),
     ("youtu", WordRule(parts=_words(*_YOUTU), whole_words=True)),
     ("afmoe", WordRule(parts=_words(*_AFMOE))),
@@ -221,6 +229,7 @@ _RULES: Sequence[tuple[str, WordRule]] = (
         "spark2_5",
         WordRule(parts=_words(_THREE, _CHINESE_AND_JAPANESE, _SPARK_2_5, r"\p{N}")),
     ),
+    ("chameleon", WordRule(parts=_words(*_CHAMELEON), adds_bos=True)),
     ("ufakzeka", WordRule(parts=_words(_UFAKZEKA))),
     ("bloom gpt3-finnish poro-chat", WordRule(parts=_words(_BLOOM))),
     ("viking", WordRule(parts=_words(*_VIKING))),

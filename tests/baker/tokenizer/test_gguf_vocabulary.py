@@ -253,8 +253,8 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
     ("change", "message"),
     [
         (
-            {"pre": "chameleon"},
-            "pre 'chameleon' is not supported, only dbrx, .*, gpt-2, .*, tekken, .*; use the",
+            {"pre": "whitespace"},
+            "pre 'whitespace' is not supported, only dbrx, .*, gpt-2, .*, tekken, .*; use the",
         ),
         ({"merges": None}, "merges is missing; convert "),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tokenizers import Regex
+from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import Sequence, Split
 
-from hearthd.baker.tokenizer.gguf_vocabulary import convert
+from hearthd.baker.tokenizer.gguf_vocabulary import SPACED_BPE, convert
 from hearthd.baker.tokenizer.word_rules import UNNAMED, WORD_RULES
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ def _changes_when_composed(text: str) -> bool:
 
 
 def _has_number(text: str) -> bool:
-    return re.search(r"\d\d", text) is not None
+    return any(a.isnumeric() and b.isnumeric() for a, b in pairwise(text))
+
+
+def _has_inner_capital_or_other_number(text: str) -> bool:
+    categories = map(unicodedata.category, text)
+    return _has_inner_capital(text) or ("No", "No") in pairwise(categories)
 
 
 def _has_number_behind_space_or_letters_of_others(text: str) -> bool:
@@ -64,7 +69,8 @@ def _has_number_behind_space_or_letters_of_others(text: str) -> bool:
 _OTHERS: Mapping[Callable[[str], bool], str] = {
     _has_mark: "gpt-4o kanana2 llama4 minimax-m2 talkie tekken",
     _has_mark_or_inner_capital: "kimi-k2",
-    _has_inner_capital: "tiny_aya cohere2moe youtu",
+    _has_inner_capital: "youtu",
+    _has_inner_capital_or_other_number: "tiny_aya cohere2moe",
     _changes_when_composed: "qwen2 qwen35 modern-bert",
     _has_number: "deepseek-llm",
     _has_number_behind_space_or_letters_of_others: "falcon",
@@ -72,16 +78,20 @@ _OTHERS: Mapping[Callable[[str], bool], str] = {
 _LEFT_OUT = {name: differs for differs, names in _OTHERS.items() for name in names.split()}
 
 
-def _tokens(rule: str | None) -> list[list[int]]:
+def _tokenizer(rule: str | None, vocabulary: Mapping[str, Any] = RECORDED) -> Tokenizer:
     metadata: dict[str, object] = {
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.tokens": RECORDED["tokens"],
-        "tokenizer.ggml.merges": RECORDED["merges"],
-        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.tokens": vocabulary["tokens"],
+        "tokenizer.ggml.merges": vocabulary["merges"],
+        "tokenizer.ggml.bos_token_id": 0,
     }
     if rule is not None:
         metadata["tokenizer.ggml.pre"] = rule
-    tokenizer = convert(metadata)
+    return convert(metadata)
+
+
+def _tokens(rule: str | None, vocabulary: Mapping[str, Any] = RECORDED) -> list[list[int]]:
+    tokenizer = _tokenizer(rule, vocabulary)
     return [tokenizer.encode(text, add_special_tokens=False).ids for text in RECORDED["texts"]]
 
 
@@ -102,6 +112,38 @@ def test_texts_have_the_tokens_of_llama_cpp(rule: str) -> None:
     assert len(compared) > 50
     for text, actual, expected in compared:
         assert actual == expected, repr(text)
+
+
+@pytest.mark.parametrize("rule", SPACED_BPE)
+def test_vocabularies_of_characters_give_the_tokens_of_llama_cpp(rule: str) -> None:
+    spaced = RECORDED["spaced"]
+    expected = spaced["ids"][spaced["rules"][rule]]
+    for text, actual, ids in zip(RECORDED["texts"], _tokens(rule, spaced), expected, strict=True):
+        assert actual == ids, repr(text)
+
+
+@pytest.mark.parametrize("rule", WORD_RULES)
+def test_rules_compose_characters_as_tokenizer_json_does(rule: str) -> None:
+    """llama.cpp does not."""
+    composed, decomposed = (_tokenizer(rule).encode(text).ids for text in ("\xe9", "e\u0301"))
+    assert (composed == decomposed) == (rule in ("qwen2", "qwen35", "modern-bert"))
+
+
+@pytest.mark.parametrize("rule", WORD_RULES)
+def test_texts_start_with_a_token_where_llama_cpp_adds_it(rule: str) -> None:
+    assert (_tokenizer(rule).encode("a").ids[0] == 0) == (rule in RECORDED["start_with_bos"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "words"),
+    [
+        ("tiny_aya", "\xbd\xbe\xbc\xb2", ["\xbd\xbe\xbc", "\xb2"]),
+        ("falcon", "a 12", ["a", "\u0120", "12"]),
+    ],
+)
+def test_numbers_are_split_as_tokenizer_json_does(rule: str, text: str, words: list[str]) -> None:
+    """llama.cpp splits them in other places."""
+    assert _words(rule, text) == words
 
 
 def _words(rule: str, text: str) -> list[str]:
