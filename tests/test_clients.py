@@ -1,18 +1,19 @@
-"""What `python -m tools.clients` says when it cannot run."""
+"""What `python -m tools.clients` says when it cannot run, and the model of its coding agents."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.server import fakes
 from tests.server.openai_servers import chatty
+from tools.clients import scripted_model
 from tools.clients.__main__ import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tools.clients.checks.agent import edit_a_file
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -45,3 +46,36 @@ def test_a_server_without_models_is_named(
     said = capsys.readouterr().err.splitlines()[-1]
     assert f"{address}/v1/models: expected a list of models, got " in said
     assert said.endswith("start a server with `hearth serve`")
+
+
+def test_the_scripted_model_follows_its_prompt() -> None:
+    call = {"name": "read", "arguments": {"file": "a.txt"}}
+    asked = f"Read a file.\nsay: {json.dumps(call)}\nsay: It says:"
+    messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
+    tool = {"name": "read", "parameters": {"type": "object"}}
+    body = {"messages": messages, "tools": [{"type": "function", "function": tool}]}
+    said = []
+    with fakes.running(scripted_model.service()) as client:
+        for _ in range(3):
+            answer = client.post("/v1/chat/completions", json=body).json()["choices"][0]
+            assert answer["message"]["reasoning_content"] == "The next line."
+            said.append((answer["finish_reason"], answer["message"]["content"]))
+            more = {"role": "user", "content": "Go on."}
+            for called in answer["message"].get("tool_calls", ()):
+                assert json.loads(called["function"]["arguments"]) == call["arguments"]
+                more = {"role": "tool", "tool_call_id": called["id"], "content": "été"}
+            messages += [answer["message"], more]
+    assert said == [("tool_calls", None), ("stop", "It says:"), ("stop", "été")]
+
+
+@pytest.mark.parametrize(("edited", "said"), [("blue", "Done."), ("red", "color = blue")])
+def test_an_agent_must_edit_the_file_and_read_it(edited: str, said: str) -> None:
+    def ask(prompt: str, folder: Path) -> str:
+        assert prompt.count("\nsay: {") == 3
+        Path(folder, "notes.txt").write_text(f"color = {edited}\n", encoding="utf-8")
+        return said
+
+    with pytest.raises(AssertionError, match=said):
+        edit_a_file(
+            ask, lambda file: ("read", {"file": file}), lambda *given: ("edit", {"": given})
+        )

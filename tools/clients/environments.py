@@ -73,9 +73,11 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         ),
         "ai_sdk.mjs",
     ),
+    # Coding agents ask scripted_model.py, in a server of their own.
     "Codex": NpmClient(("@openai/codex",), "codex"),
-    # It needs a context of 32,768 tokens, and a model that ends its answers.
     "Claude Code": NpmClient(("@anthropic-ai/claude-code",), "claude_code"),
+    "opencode": NpmClient(("opencode-ai",), "opencode"),
+    "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code"),
     "langchain-openai": PipClient(("langchain-openai",), "langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
     "litellm": PipClient(("litellm",), "litellm_package"),

@@ -1,21 +1,21 @@
-"""Codex: `codex exec` answers a question by /v1/responses, with its whole prompt and tools."""
+"""Codex: `codex exec` by /v1/responses."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import tempfile
-from pathlib import Path
+import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tools.clients.checks.checking import GREETING, STREAM, Feature, main, require
+from tools.clients.checks.agent import Call, edit_a_file, output, scripted_server
+from tools.clients.checks.checking import STREAMED_TOOLS, Feature, main, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-_TIMEOUT = 600  # seconds
-_LIMITS = ("ran out of room", "max_output_tokens")
+# Without its sandbox, which many containers do not allow.
+_OPTIONS = "--json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
 _CONFIG = """
 model = "hearth"
 model_provider = "hearth"
@@ -24,34 +24,31 @@ model_provider = "hearth"
 name = "Hearth"
 base_url = "{base}/v1"
 wire_api = "responses"
-stream_idle_timeout_ms = 3600000
 """
 
 
-def _answer(base: str) -> None:
-    """Require an answer or a call. A small model may go on until its context is full."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.toml").write_text(_CONFIG.format(base=base), encoding="utf-8")
-        done = subprocess.run(
-            ["node_modules/.bin/codex", "exec", "--json", "--skip-git-repo-check", GREETING],
-            env={**os.environ, "CODEX_HOME": folder},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    items = {event["item"]["type"] for event in events if event["type"] == "item.completed"}
-    failures = [event for event in events if event["type"] == "turn.failed"]
-    at_limit = [any(limit in str(failure) for limit in _LIMITS) for failure in failures]
-    require(all(at_limit), failures)
-    require(items - {"error"} or at_limit, done.stderr[-400:])
+def _ask(base: str, prompt: str, folder: Path) -> str:
+    folder.joinpath("config.toml").write_text(_CONFIG.format(base=base), encoding="utf-8")
+    variables = {"CODEX_HOME": str(folder)}
+    printed = output("codex", "exec", *_OPTIONS.split(), prompt, folder=folder, variables=variables)
+    items = [json.loads(line).get("item", {}) for line in printed.splitlines()]
+    messages = [item["text"] for item in items if item.get("type") == "agent_message"]
+    require(messages, printed[-400:])
+    return str(messages[-1])
 
 
-def features(base: str, _model: str) -> Iterator[Feature]:
-    """One answer."""
-    yield STREAM, lambda: _answer(base)
+def _read(file: str) -> Call:
+    return "exec_command", {"cmd": f"cat {shlex.quote(file)}"}
+
+
+def _edit(file: str, old: str, new: str) -> Call:
+    return "exec_command", {"cmd": f"sed -i s/{old}/{new}/ {shlex.quote(file)}"}
+
+
+def features(_base: str, _model: str) -> Iterator[Feature]:
+    """The task of agents."""
+    with scripted_server() as base:
+        yield STREAMED_TOOLS, partial(edit_a_file, partial(_ask, base), _read, _edit)
 
 
 if __name__ == "__main__":
