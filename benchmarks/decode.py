@@ -241,11 +241,14 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Benchmar
 
     All models must have the tokenizer of the first bundle.
     """
-    contexts = {
-        read_manifest_of(model.path, LanguageManifest).context
-        for model in models
-        if model.is_hearth
-    }
+    manifests = [read_manifest_of(each.path, LanguageManifest) for each in models if each.is_hearth]
+    vocabularies = {manifest.vocab_size for manifest in manifests}
+    if len(vocabularies) != 1:
+        raise BenchmarkError(
+            f"the bundles have vocabularies of {sorted(vocabularies)} tokens, "
+            "expected the same for all; measure others in another run"
+        )
+    contexts = {manifest.context for manifest in manifests}
     if len(contexts) != 1 or min(contexts) < DEPTHS[0] + STEPS:
         raise BenchmarkError(
             f"the bundles have the contexts {sorted(contexts)}, "

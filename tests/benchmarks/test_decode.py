@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from benchmarks.decode import (
     FIGURES,
     TARGETS,
     bench_command,
+    bench_of,
     distinct,
     pair_of,
     read_kl,
@@ -166,6 +168,22 @@ def test_models_with_the_same_name_are_rejected(tmp_path: Path) -> None:
     assert distinct([one, one]) == [one]
     with pytest.raises(BenchmarkError, match="have the same name"):
         distinct([one, other])
+
+
+def test_bundles_of_a_run_have_one_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"a": 16, "b": 32}
+    for name in sizes:
+        (tmp_path / name).mkdir()
+
+    def manifest(path: Path, _: object) -> SimpleNamespace:
+        return SimpleNamespace(vocab_size=sizes[path.name], context=4096)
+
+    monkeypatch.setattr("benchmarks.decode.read_manifest_of", manifest)
+    models = [Model(path=tmp_path / name) for name in sizes]
+    with pytest.raises(BenchmarkError, match=r"vocabularies of \[16, 32\] tokens"):
+        bench_of(argparse.Namespace(), models)
 
 
 def test_a_pair_is_a_bundle_and_a_gguf_file(tmp_path: Path) -> None:
