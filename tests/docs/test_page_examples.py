@@ -146,11 +146,12 @@ def test_every_python_example_is_marked_to_run() -> None:
     assert [f"{one.page}:{one.line}" for one in examples("python") if not one.marked] == []
 
 
-def test_the_api_page_lists_every_route() -> None:
-    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+def test_the_api_pages_list_every_route() -> None:
+    names = ("api", "compatible-apis")
+    pages = "".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in names)
     listed = {
         path
-        for row in re.findall(r"^\| (`.+?) \|", page, re.M)
+        for row in re.findall(r"^\| (`.+?) \|", pages, re.M)
         for path in _PATH.findall(row)
         if "{" not in path
     }
