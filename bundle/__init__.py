@@ -7,8 +7,8 @@ A bundle is a directory::
     params.irpa      the weights
 
 perhaps model.TARGET.vmfb, the program compiled for other machines, and the files that only a
-language model or only array functions need: language_manifest.py and array_manifest.py describe
-them. manifest.py has the fields that both share, read_manifest.py reads
+language model or only array functions need: manifests/language_manifest.py and array_manifest.py
+describe them. manifests/manifest.py has the fields that both share, read_manifest.py reads
 either, file_records.py has digests, provenance.py the origin of a bundle, and signature.py checks
 who signed it.
 
@@ -16,20 +16,20 @@ This package imports the standard library only, and `cryptography` when a signat
 arrays, no runtime, no compiler. It exports the names in the `__all__` of its modules.
 """
 
-from hearthd.bundle.adapter_places import *
-from hearthd.bundle.array_manifest import *
 from hearthd.bundle.bundle_errors import *
-from hearthd.bundle.cache_specs import *
-from hearthd.bundle.encoder_manifest import *
-from hearthd.bundle.entry_point import *
 from hearthd.bundle.file_records import *
-from hearthd.bundle.golden import *
-from hearthd.bundle.image_input import *
-from hearthd.bundle.language_manifest import *
-from hearthd.bundle.manifest import *
+from hearthd.bundle.manifests.adapter_places import *
+from hearthd.bundle.manifests.array_manifest import *
+from hearthd.bundle.manifests.cache_specs import *
+from hearthd.bundle.manifests.encoder_manifest import *
+from hearthd.bundle.manifests.entry_point import *
+from hearthd.bundle.manifests.golden import *
+from hearthd.bundle.manifests.image_input import *
+from hearthd.bundle.manifests.language_manifest import *
+from hearthd.bundle.manifests.manifest import *
+from hearthd.bundle.manifests.read_manifest import *
+from hearthd.bundle.manifests.sound_input import *
+from hearthd.bundle.manifests.speech_manifest import *
 from hearthd.bundle.memory_sum import *
 from hearthd.bundle.provenance import *
-from hearthd.bundle.read_manifest import *
 from hearthd.bundle.signature import *
-from hearthd.bundle.sound_input import *
-from hearthd.bundle.speech_manifest import *

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hearthd.bundle import bundle_home
 from hearthd.bundle.bundle_errors import BundleError
-from hearthd.bundle.manifest import digest
-from hearthd.bundle.read_manifest import read_manifest
+from hearthd.bundle.manifests.manifest import digest
+from hearthd.bundle.manifests.read_manifest import read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

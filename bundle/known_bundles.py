@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from hearthd.bundle import bundle_home
 from hearthd.bundle.bundle_errors import NotABundle
-from hearthd.bundle.manifest import digest
+from hearthd.bundle.manifests.manifest import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.bundle.manifest import Manifest
+    from hearthd.bundle.manifests.manifest import Manifest
 
 log = logging.getLogger(__name__)
 

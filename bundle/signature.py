@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
-    from hearthd.bundle.manifest import Manifest
+    from hearthd.bundle.manifests.manifest import Manifest
 
 __all__ = [
     "SIGNATURE",

@@ -1,6 +1,6 @@
 """The runtime of array functions, which keep no state between calls.
 
-It knows the ABI of bundle/array_manifest.py. Callers check names, shapes and dtypes.
+It knows the ABI of bundle/manifests/array_manifest.py. Callers check names, shapes and dtypes.
 """
 
 from __future__ import annotations

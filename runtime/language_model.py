@@ -1,6 +1,6 @@
 """The runtime of a language model: the entry points of a bundle, and the KV caches of its slots.
 
-It knows the ABI of bundle/language_manifest.py and nothing about what the model computes.
+It knows the ABI of bundle/manifests/language_manifest.py and nothing about what the model computes.
 The KV caches of a slot are allocated when the slot is first used. Calls update them in place.
 """
 

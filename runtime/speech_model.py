@@ -1,6 +1,6 @@
 """The runtime of a model of speech: it encodes a window of sound, and decodes its text.
 
-It knows the ABI of bundle/speech_manifest.py. The buffers of a window stay on the device.
+It knows the ABI of bundle/manifests/speech_manifest.py. The buffers of a window stay on the device.
 """
 
 from __future__ import annotations

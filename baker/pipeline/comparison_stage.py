@@ -58,7 +58,7 @@ from hearthd.bundle import (
     read_manifest,
     write_manifest,
 )
-from hearthd.bundle.manifest import digest
+from hearthd.bundle.manifests.manifest import digest
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.checks.self_test import largest_logit_difference

@@ -98,7 +98,7 @@ class ProgramDrafter(Protocol):
         """
 
     def graph(self, point: EntryPoint) -> Graph:
-        """The graph of a draft: see bundle/language_manifest.py."""
+        """The graph of a draft: see bundle/manifests/language_manifest.py."""
 
 
 class StatelessDrafter(ProgramDrafter):

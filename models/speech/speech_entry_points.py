@@ -1,6 +1,6 @@
 """The functions of a model of speech: hear a window of sound, and decode its text.
 
-The ABI is described in bundle/speech_manifest.py.
+The ABI is described in bundle/manifests/speech_manifest.py.
 """
 
 from __future__ import annotations

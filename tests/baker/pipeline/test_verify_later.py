@@ -27,7 +27,7 @@ from hearthd.bundle import (
 )
 from hearthd.bundle.bundle_errors import BundleError
 from hearthd.bundle.kept_bundles import Source, find_kept, keep
-from hearthd.bundle.manifest import digest
+from hearthd.bundle.manifests.manifest import digest
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.terminal.session import Session

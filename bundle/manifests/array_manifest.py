@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hearthd.bundle.manifest import Manifest
+from hearthd.bundle.manifests.manifest import Manifest
 from hearthd.bundle.memory_sum import REQUEST_MEMORY
 
 __all__ = [

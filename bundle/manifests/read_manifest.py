@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from hearthd.bundle.array_manifest import ArraysManifest
 from hearthd.bundle.bake_first import bake_first
 from hearthd.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
-from hearthd.bundle.encoder_manifest import EncoderManifest
 from hearthd.bundle.file_records import MANIFEST, file_type
-from hearthd.bundle.language_manifest import LanguageManifest
-from hearthd.bundle.manifest import FORMAT, SEAL
+from hearthd.bundle.manifests.array_manifest import ArraysManifest
+from hearthd.bundle.manifests.encoder_manifest import EncoderManifest
+from hearthd.bundle.manifests.language_manifest import LanguageManifest
+from hearthd.bundle.manifests.manifest import FORMAT, SEAL
+from hearthd.bundle.manifests.speech_manifest import SpeechManifest
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.text_files import reason
 from hearthd.bundle.parsing.typed_json import typed
-from hearthd.bundle.speech_manifest import SpeechManifest
 
 if TYPE_CHECKING:
     from pathlib import Path

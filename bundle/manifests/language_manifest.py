@@ -102,18 +102,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
-from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
-from hearthd.bundle.entry_point import EntryPoint, largest
 from hearthd.bundle.file_records import MANIFEST
-from hearthd.bundle.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
-from hearthd.bundle.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
-from hearthd.bundle.manifest import Manifest
+from hearthd.bundle.manifests.adapter_places import NO_PLACES, AdapterPlaces
+from hearthd.bundle.manifests.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
+from hearthd.bundle.manifests.entry_point import EntryPoint, largest
+from hearthd.bundle.manifests.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
+from hearthd.bundle.manifests.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
+from hearthd.bundle.manifests.manifest import Manifest
+from hearthd.bundle.manifests.sound_input import GoldenSound, SoundInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.provenance import OMITTED, Activations
-from hearthd.bundle.sound_input import GoldenSound, SoundInput  # noqa: TC001  (pydantic)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,10 +25,15 @@ from typing import Literal
 
 from typing_extensions import override
 
-from hearthd.bundle.array_manifest import ArraysManifest, FunctionSpec, InputSpec, OutputSpec
 from hearthd.bundle.bundle_errors import NotABundle
-from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - pydantic reads the annotations
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.manifests.array_manifest import (
+    ArraysManifest,
+    FunctionSpec,
+    InputSpec,
+    OutputSpec,
+)
+from hearthd.bundle.manifests.cache_specs import CacheSpec  # noqa: TC001 - pydantic reads the annotations
 from hearthd.bundle.memory_sum import REQUEST_MEMORY, Footprint, Memory
 
 __all__ = [

@@ -16,9 +16,9 @@ from typing import Literal
 
 from typing_extensions import override
 
-from hearthd.bundle.array_manifest import ArraysManifest, FunctionSpec
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.manifests.array_manifest import ArraysManifest, FunctionSpec
 from hearthd.bundle.memory_sum import Footprint, Memory
 from hearthd.bundle.provenance import OMITTED
 

@@ -1,0 +1,1 @@
+"""The manifests of bundles, and the records in them."""
