@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import PARAMETERS, megabytes
-from hearthd.runtime.checks.self_test import self_test_language
+from hearthd.runtime.checks.self_test import GoldenValues, self_test_language
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.system.available_memory import available_memory
 from hearthd.runtime.system.disk_speed import disk_speed
@@ -42,7 +42,7 @@ def compare_program(
     with progress.stage(f"compare {program_file.file} with golden values"):
         runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file, huge_pages=fits)
         with runtime.device.few_mapped_pages(_MAX_MAPPED):
-            return self_test_language(runtime, manifest)
+            return self_test_language(runtime, GoldenValues.of(manifest))
 
 
 def _note(

@@ -139,42 +139,44 @@ class Verdict:
         return cls(**{**fields, "files": tuple(fields["files"]), "largest_difference": largest})
 
 
-def self_test(
-    runtime: Runtime,
-    golden: Sequence[Golden],
-    tolerance: float,
-    *,
-    rows: Sequence[GoldenRow] = (),
-    states: Sequence[GoldenState] = (),
-    image: GoldenImage | None = None,
-    sound: GoldenSound | None = None,
-    sound_input: SoundInput | None = None,
-    level: Level = "full",
-) -> Verdict:
+@dataclass(frozen=True, kw_only=True)
+class GoldenValues:
+    """The golden values of a language model.
+
+    tolerance    the largest difference of a logit that passes
+    sound_input  how the golden sound becomes the frames that a tower reads
+    """
+
+    prompts: Sequence[Golden]
+    tolerance: float
+    rows: Sequence[GoldenRow] = ()
+    states: Sequence[GoldenState] = ()
+    image: GoldenImage | None = None
+    sound: GoldenSound | None = None
+    sound_input: SoundInput | None = None
+
+    @classmethod
+    def of(cls, manifest: LanguageManifest) -> GoldenValues:
+        """All golden values of a bundle."""
+        return cls(
+            prompts=manifest.golden,
+            tolerance=manifest.tolerance,
+            rows=manifest.golden_rows,
+            states=manifest.golden_states,
+            image=manifest.golden_image,
+            sound=manifest.golden_sound,
+            sound_input=manifest.sound,
+        )
+
+
+def self_test_language(runtime: Runtime, golden: GoldenValues, *, level: Level = "full") -> Verdict:
     """Read every golden prompt, then its continuation token by token, and compare the logits.
 
     Also compare golden rows of the caches, golden states, and if the level is full the golden
     image and sound. Overwrites the caches of slot 0, or of all slots if the level is full.
     """
-    test = _LanguageTest(runtime, golden, tolerance, rows, states, image, sound, sound_input)
-    return _judge(test.full() if level == "full" else test.quick(), tolerance, level)
-
-
-def self_test_language(
-    runtime: Runtime, manifest: LanguageManifest, *, level: Level = "full"
-) -> Verdict:
-    """self_test with all golden values of a bundle."""
-    return self_test(
-        runtime,
-        manifest.golden,
-        manifest.tolerance,
-        rows=manifest.golden_rows,
-        states=manifest.golden_states,
-        image=manifest.golden_image,
-        sound=manifest.golden_sound,
-        sound_input=manifest.sound,
-        level=level,
-    )
+    test = _LanguageTest(runtime, golden)
+    return _judge(test.full() if level == "full" else test.quick(), golden.tolerance, level)
 
 
 def self_test_arrays(
@@ -223,17 +225,11 @@ class _LanguageTest:
     """A runtime and the golden values that it is compared with."""
 
     runtime: Runtime
-    golden: Sequence[Golden]
-    tolerance: float
-    rows: Sequence[GoldenRow]
-    states: Sequence[GoldenState]
-    image: GoldenImage | None
-    sound: GoldenSound | None
-    sound_input: SoundInput | None
+    golden: GoldenValues
 
     def quick(self) -> Iterator[_Compared]:
         """Every step of the first prompt, its row and its states."""
-        first = self.golden[:1]
+        first = self.golden.prompts[:1]
         return self._read(replayed(self.runtime, first), range(len(first)))
 
     def full(self) -> Iterator[_Compared]:
@@ -246,13 +242,13 @@ class _LanguageTest:
         """
         yield from self._image()
         yield from self._sound()
-        runtime, count = self.runtime, len(self.golden)
+        runtime, count = self.runtime, len(self.golden.prompts)
         for name, variant in runtime.variants().items():
             for first in range(0, count, variant.batch):
                 numbers = [(first + slot) % count for slot in range(variant.batch)]
-                replay = replayed(variant, [self.golden[number] for number in numbers])
+                replay = replayed(variant, [self.golden.prompts[number] for number in numbers])
                 yield from self._read(replay, numbers, f" ({name})")
-        for number, case in enumerate(self.golden):
+        for number, case in enumerate(self.golden.prompts):
             *before, last = case.prompt_ids
             for start in range(0, len(before), runtime.chunk):
                 runtime.embed(0, before[start : start + runtime.chunk], start)
@@ -269,10 +265,12 @@ class _LanguageTest:
 
     def _pairs(self) -> Iterator[_Compared]:
         """Prompts in two slots, with calls that verify the tokens of both."""
-        count, size = len(self.golden), self.runtime.pair_tokens
+        count, size = len(self.golden.prompts), self.runtime.pair_tokens
         for first in range(0, count if size else 0, 2):
             numbers = [first, (first + 1) % count]
-            replay = replayed_by_pairs(self.runtime, [self.golden[number] for number in numbers])
+            replay = replayed_by_pairs(
+                self.runtime, [self.golden.prompts[number] for number in numbers]
+            )
             yield from self._read(replay, numbers, f" (verify {size} of two)")
 
     def _long_prefill(self) -> Iterator[_Compared]:
@@ -280,14 +278,14 @@ class _LanguageTest:
         runtime, longest = self.runtime, self.runtime.longest_prefill
         if longest == runtime.chunk:
             return
-        repeated = itertools.cycle(self.golden[0].prompt_ids)
+        repeated = itertools.cycle(self.golden.prompts[0].prompt_ids)
         *before, last = itertools.islice(repeated, longest + 1)
         for start in range(0, longest, runtime.chunk):
             runtime.prefill(0, before[start : start + runtime.chunk], start)
         expected = runtime.decode([0], [last], [longest])
         runtime.prefill(0, before, 0)
         difference = largest_difference(runtime.decode([0], [last], [longest]), expected)
-        yield _Compared(f"{longest} tokens at once", difference, self.tolerance)
+        yield _Compared(f"{longest} tokens at once", difference, self.golden.tolerance)
 
     def _read(
         self, replay: Iterator[NDArray[np.float32]], numbers: Sequence[int], by: str = ""
@@ -305,31 +303,33 @@ class _LanguageTest:
 
     def _image(self) -> Iterator[_Compared]:
         """The first row of the golden image, by its largest difference, of each entry point."""
-        for size in self.runtime.tower_sizes("image") if self.image is not None else ():
-            assert self.image is not None, "sizes of no image"
-            expected = np.asarray(self.image.values)
-            *_, rows = self.runtime.read_media(golden_pixels(self.image.side), size)
+        for size in self.runtime.tower_sizes("image") if self.golden.image is not None else ():
+            assert self.golden.image is not None, "sizes of no image"
+            expected = np.asarray(self.golden.image.values)
+            *_, rows = self.runtime.read_media(golden_pixels(self.golden.image.side), size)
             assert rows is not None, "the last step yields rows"
             yield _row_compared(f"golden image ({size} rows)", rows[0], expected)
 
     def _sound(self) -> Iterator[_Compared]:
         """The last row of the golden sound, by its largest difference, of each entry point."""
-        if self.sound is None or self.sound_input is None:
+        if self.golden.sound is None or self.golden.sound_input is None:
             return
         for size in self.runtime.tower_sizes("sound"):
-            frames = golden_frames(self.sound.samples, self.sound_input)
+            frames = golden_frames(self.golden.sound.samples, self.golden.sound_input)
             *_, rows = self.runtime.read_media(frames, size)
             assert rows is not None, "the last step yields rows"
-            expected = np.asarray(self.sound.values)
+            expected = np.asarray(self.golden.sound.values)
             yield _row_compared(f"golden sound ({size} rows)", rows[-1], expected)
 
     def _step(self, number: int, index: int, logits: NDArray[np.float32], by: str) -> _Compared:
-        difference = _logit_difference(self.golden[number].steps[index], logits)
-        return _Compared(f"golden prompt {number}, step {index}{by}", difference, self.tolerance)
+        difference = _logit_difference(self.golden.prompts[number].steps[index], logits)
+        return _Compared(
+            f"golden prompt {number}, step {index}{by}", difference, self.golden.tolerance
+        )
 
     def _rows(self, number: int, slots: Sequence[int], by: str) -> Iterator[_Compared]:
-        at = len(self.golden[number].prompt_ids) - 1
-        for golden in self.rows:
+        at = len(self.golden.prompts[number].prompt_ids) - 1
+        for golden in self.golden.rows:
             if golden.prompt == number:
                 saved = [self.runtime.save(slot, at, at + 1) for slot in slots]
                 difference = max(steps_between(golden, row) for row in saved)
@@ -339,9 +339,9 @@ class _LanguageTest:
 
     def _states(self, number: int, slots: Sequence[int], by: str) -> Iterator[_Compared]:
         """The states of the first layer, after the last token that was read."""
-        case = self.golden[number]
+        case = self.golden.prompts[number]
         stop = len(case.prompt_ids) + len(case.steps) - 1
-        for golden in self.states:
+        for golden in self.golden.states:
             if golden.prompt == number:
                 saved = [self.runtime.save_states(slot, stop) for slot in slots]
                 difference = max(_state_difference(golden, states) for states in saved)

@@ -22,7 +22,7 @@ from hearthd.bundle import (
     LanguageManifest,
     read_manifest_of,
 )
-from hearthd.runtime.checks.self_test import self_test_language
+from hearthd.runtime.checks.self_test import GoldenValues, self_test_language
 from hearthd.runtime.iree.device import start_threads
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
@@ -303,7 +303,7 @@ def _self_test_of(
     """
     if level == "quick" and not manifest.golden:
         level = "off"
-    return functools.partial(self_test_language, runtime, manifest, level=level)
+    return functools.partial(self_test_language, runtime, GoldenValues.of(manifest), level=level)
 
 
 def open_language_service(

@@ -15,10 +15,11 @@ from hearthd.runtime.checks.row_difference import ROW_TOLERANCE
 from hearthd.runtime.checks.self_test import (
     MARGIN,
     STATE_TOLERANCE,
+    GoldenValues,
     Level,
     Verdict,
     largest_logit_difference,
-    self_test,
+    self_test_language,
 )
 from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.media.pixels import golden_pixels
@@ -28,10 +29,17 @@ from tests.server import fakes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hearthd.runtime.interface import Reader
+    from hearthd.bundle import Golden
+    from hearthd.runtime.interface import Reader, Runtime
 
 RUNTIME = FakeRuntime(vocab_size=40, context=64, chunk=8)
 CASE = fakes.golden_of(RUNTIME, prompt=(2, 5, 6, 7, 8), steps=4)[0]
+
+
+def self_test(
+    runtime: Runtime, prompts: tuple[Golden, ...], *, level: Level = "full", **others: Any
+) -> Verdict:
+    return self_test_language(runtime, GoldenValues(prompts=prompts, **others), level=level)
 
 
 def test_golden_logits_pass_with_any_chunk_size() -> None:
