@@ -22,9 +22,9 @@ HELP = (
 BUNDLE_HELP = f"Folder that `hearth bake` wrote, or a name in ${ENVIRONMENT}."
 
 
-def home() -> Path:
-    """The folder of $HEARTH_HOME, or the default one; raises NotABundle as `expanded`."""
-    return expanded(Path(os.environ.get(ENVIRONMENT, DEFAULT)))
+def home(folder: Path | None = None) -> Path:
+    """The folder, or without one $HEARTH_HOME, or the default; raises NotABundle as `expanded`."""
+    return expanded(Path(os.environ.get(ENVIRONMENT, DEFAULT)) if folder is None else folder)
 
 
 def expanded(folder: Path) -> Path:
@@ -40,12 +40,12 @@ def expanded(folder: Path) -> Path:
 def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
     """The folder of a bundle: the path, or if it does not exist, the bundle with this name.
 
-    `folder` keeps the bundles; None for `home()`. If there is neither, the path is returned.
+    `folder` keeps the bundles, as for `home`. If there is neither, the path is returned.
     """
     path = Path(bundle)
     if path.exists() or len(path.parts) != 1:
         return path
-    named = (home() if folder is None else expanded(folder)) / path
+    named = home(folder) / path
     return named if named.exists() else path
 
 
@@ -54,7 +54,7 @@ def find_baked(bundle: str | Path, folder: Path | None = None) -> Path:
     found = find_bundle(bundle, folder)
     if is_bundle(found) or len(Path(bundle).parts) != 1:
         return found
-    kept = (home() if folder is None else expanded(folder)) / bundle
+    kept = home(folder) / bundle
     return kept if is_bundle(kept) else found
 
 
@@ -68,7 +68,7 @@ def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
 
 def unknown_bundle(bundle: Path, folder: Path | None = None) -> NotABundle:
     """The error for a path that does not exist; it lists the bundles with similar names."""
-    folder = home() if folder is None else expanded(folder)
+    folder = home(folder)
     near = similar_names(bundle.name, folder)
     listed = f"expected a folder, or {' or '.join(near)}" if near else "bake one with `hearth bake`"
     return NotABundle(
@@ -98,7 +98,7 @@ def similar_path(path: Path) -> str:
 
 def similar_names(name: str, folder: Path | None = None) -> list[str]:
     """The names of bundles in a folder that are similar to a name; all if none is."""
-    names = [path.name for path in bundles_in(home() if folder is None else folder)]
+    names = [path.name for path in bundles_in(home(folder))]
     return difflib.get_close_matches(name, names) or names
 
 

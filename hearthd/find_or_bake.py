@@ -10,7 +10,6 @@ own, which frees its memory.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 import os
@@ -18,20 +17,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type, read_manifest
-from hearthd.bundle.bake_first import WEIGHTS_CONFIG
-from hearthd.bundle.instead_of_weights import instead_of_weights
+from hearthd.bundle import NotABundle, bundle_home, read_manifest
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep, name_of
-from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
-from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.bundle.source_digest import source_digest
-from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
 from hearthd.flags import UsageError
 from hearthd.model_requirement import require_bundle, require_weights
+from hearthd.model_weights import Weights, named_weights, needs_baker, packaged
 from hearthd.runtime.system.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.system.interrupts import at_interrupt, end_process
 from hearthd.runtime.system.operating_system import lock
@@ -47,19 +42,6 @@ MODEL_HELP = (
     "has, which is baked first; or a bundle: its folder, or its name in --home."
 )
 _LOCK = ".bake-lock"
-
-
-class Weights(NamedTuple):
-    """Weights that are not a bundle.
-
-    model  what `hearth bake` takes as MODEL: an absolute path, or a name
-    path   the file, a shard of a split file, or the folder
-    name   a readable name for the bundle
-    """
-
-    model: str
-    path: Path
-    name: str
 
 
 def find_or_bake(
@@ -92,7 +74,7 @@ def find_or_bake(
 
         named = weights if name is None else weights._replace(name=name)
         with needs_baker():
-            return _find_or_bake(named, _home(home), bake, check, meanwhile)
+            return _find_or_bake(named, bundle_home.home(home), bake, check, meanwhile)
     require_bundle(found, model, purpose)
     return found
 
@@ -108,9 +90,9 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
             return folder
         weights = _instead_of_bundle(model, flag(next(iter(bake))))
     else:
-        weights = _weights(model, folder, home, images=bake.get("mmproj") != "none")
+        weights = named_weights(model, folder, home, images=bake.get("mmproj") != "none")
     with needs_baker():
-        return _kept(_home(home), weights, bake) or weights
+        return _kept(bundle_home.home(home), weights, bake) or weights
 
 
 def _kept(home: Path, weights: Weights, bake: Mapping[str, Any]) -> Path | None:
@@ -123,138 +105,16 @@ def _kept(home: Path, weights: Weights, bake: Mapping[str, Any]) -> Path | None:
     return kept if read_manifest(kept).precision == bake["precision"] else None
 
 
-@contextlib.contextmanager
-def needs_baker(purpose: str = "") -> Iterator[None]:
-    """Raise NotABundle if a package of the baker is missing in the block.
-
-    `purpose` is the beginning of the message.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise NotABundle(f"{purpose}{missing_baker(error)}") from error
-
-
-def _home(home: Path | None) -> Path:
-    return bundle_home.home() if home is None else bundle_home.expanded(home)
-
-
 def _instead_of_bundle(model: str, option: str) -> Weights:
     """The weights of an installed package that a bundle has the name of; or a usage error."""
     if not Path(model).exists():
         with contextlib.suppress(NotABundle):
-            if (packaged := _packaged(model)) is not None:
-                return packaged
+            if (weights := packaged(model)) is not None:
+                return weights
     raise UsageError(
         f"{option}: {model} is a bundle, which is baked already; omit the option, or give the "
         "weights in place of the bundle."
     )
-
-
-def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> Weights:
-    """The weights that a text names; raises NotABundle. `folder` is no bundle; see `pulled`."""
-    if not folder.exists():
-        from hearthd.baker.hub.reference import is_reference  # not on every device
-        from hearthd.baker.weights.ollama_store import is_stored
-
-        if is_reference(model):
-            folder = _pulled(model, images=images)
-        elif is_stored(model):
-            return _stored(model)
-    if not folder.exists():
-        bundle_home.require_link_target(folder)
-        return _named(model, folder, home)
-    if not (folder.is_file() or folder.is_dir()):
-        raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
-    if folder.is_dir() and not (folder / WEIGHTS_CONFIG).is_file():
-        reason = (
-            f"{folder}: not a bundle: it has no {MANIFEST}, nor the {WEIGHTS_CONFIG} of weights"
-        )
-        raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
-    if folder.is_file():
-        try:
-            require_gguf(folder)
-        except BadGguf as error:
-            raise NotABundle(str(error)) from error
-    path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
-    shard = shard_name(path.name)
-    return Weights(str(path), path, shard.model if shard else name_of(path))
-
-
-def _pulled(reference: str, *, images: bool) -> Path:
-    """Weights of the hub, in its cache; raises NotABundle."""
-    with needs_baker():
-        from hearthd.baker.hub.hub_errors import HubError
-        from hearthd.baker.hub.reference import BadReference
-        from hearthd.hub_weights import pulled
-    try:
-        return pulled(reference, images=images)
-    except (BadReference, HubError) as error:
-        raise NotABundle(str(error)) from error
-
-
-def _stored(model: str) -> Weights:
-    """Weights that Ollama downloaded; raises NotABundle."""
-    with needs_baker():
-        from hearthd.baker.weights.ollama_store import find_stored
-        from hearthd.baker.weights.source import NoWeights
-    try:
-        stored = find_stored(model)
-    except NoWeights as error:
-        raise NotABundle(str(error)) from error
-    return Weights(str(stored.path), stored.path, stored.name)
-
-
-def _named(model: str, folder: Path, home: Path | None) -> Weights:
-    """The weights of an installed package for a name; raises NotABundle, which says what it is."""
-    from hearthd.baker.hub.reference import suggestion
-
-    missing = f"{model}: not a bundle: there is no such path"
-    if meant := suggestion(model):
-        raise NotABundle(f"{missing}{meant}")
-    similar = bundle_home.similar_path(folder)
-    if len(folder.parts) > 1 or folder.suffix == ".gguf":  # a path, and not a name
-        raise NotABundle(f"{missing}{similar or '; check its spelling and the current folder'}")
-    with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
-        if (packaged := _packaged(model)) is not None:
-            return packaged
-        if similar:
-            raise NotABundle(f"{missing}{similar}")
-        names = ", ".join(_similar_names(model.lower(), home))
-    raise NotABundle(
-        f"{missing}, and no bundle of this name in {_home(home)}; specify a GGUF file, a Hugging "
-        f"Face folder, hf:ORG/REPO, ollama:NAME, or one of: {names}"
-    )
-
-
-def _packaged(model: str) -> Weights | None:
-    """The weights of an installed package for a name; None if the name is not a model's.
-
-    Raises NotABundle if it is one, but no package has weights; ModuleNotFoundError without the
-    baker.
-    """
-    from hearthd.baker.pipeline.recipe import packaged_weights, recipes
-    from hearthd.baker.weights.open_weights import packaged_file
-    from hearthd.baker.weights.source import WeightsError
-
-    if model not in recipes():
-        return None
-    try:
-        return Weights(model, packaged_file(packaged_weights(model)), model)
-    except WeightsError as error:
-        raise NotABundle(
-            f"{model}: {error}; specify a GGUF file, a Hugging Face folder or hf:ORG/REPO in "
-            "place of the name"
-        ) from error
-
-
-def _similar_names(model: str, home: Path | None) -> list[str]:
-    """The bundles and the models with packaged weights whose names are similar, or all of them."""
-    from hearthd.baker.pipeline.recipe import recipes
-
-    packaged = {name for name, sizes in recipes().items() if any(each.weights for each in sizes)}
-    names = sorted(packaged.union(bundle_home.similar_names(model, home)))
-    return difflib.get_close_matches(model, names) or names
 
 
 def _source(weights: Weights, bake: Mapping[str, Any]) -> Source:

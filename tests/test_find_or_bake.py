@@ -15,8 +15,9 @@ from hearthd import hub_weights
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
 from hearthd.bundle.kept_bundles import FILE
-from hearthd.find_or_bake import Weights, find, find_or_bake
+from hearthd.find_or_bake import find, find_or_bake
 from hearthd.flags import UsageError
+from hearthd.model_weights import Weights
 from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
 from tests.baker.small_whisper import small_whisper

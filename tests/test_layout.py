@@ -23,6 +23,7 @@ COMMAND_LINE = (
     "hearthd.flags",
     "hearthd.flag_names",
     "hearthd.later_verification",
+    "hearthd.model_weights",
 )
 # What the modules of a folder may import of this project, besides the folder itself. The longest
 # name that fits a module counts. Imports for type checking count too. `hearthd.models` is called

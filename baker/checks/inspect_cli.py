@@ -11,7 +11,8 @@ from hearthd import flags
 from hearthd.baker.checks.inspection import show, show_summary
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import BundleError, bundle_home
-from hearthd.find_or_bake import find, needs_baker
+from hearthd.find_or_bake import find
+from hearthd.model_weights import needs_baker
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}

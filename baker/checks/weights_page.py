@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.find_or_bake import Weights
+    from hearthd.model_weights import Weights
 
 _FORMATS = {"gguf": "GGUF file", "safetensors": "Hugging Face folder"}
 

@@ -10,7 +10,8 @@ import typer
 
 from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, bundle_home
-from hearthd.find_or_bake import MODEL_HELP, Weights, find, find_or_bake
+from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
+from hearthd.model_weights import Weights
 from hearthd.server.systemd.unit import (
     NAME,
     SYSTEM,

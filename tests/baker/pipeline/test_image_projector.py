@@ -16,7 +16,8 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.projected_gguf import ProjectedGguf
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.bundle.projector_files import projectors_beside
-from hearthd.find_or_bake import Weights, _source
+from hearthd.find_or_bake import _source
+from hearthd.model_weights import Weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from tests.baker.small_gemma3 import CONFIG, small_gemma3

@@ -1,0 +1,158 @@
+"""The weights that a text names, for every command that takes a model.
+
+They are a GGUF file, a Hugging Face folder, a model of the hub or of Ollama, or the name of a model
+whose weights an installed package has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type
+from hearthd.bundle.bake_first import WEIGHTS_CONFIG
+from hearthd.bundle.instead_of_weights import instead_of_weights
+from hearthd.bundle.kept_bundles import name_of
+from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
+from hearthd.bundle.parsing.shard_names import shard_name
+from hearthd.cli import missing_baker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Weights(NamedTuple):
+    """Weights that are not a bundle.
+
+    model  what `hearth bake` takes as MODEL: an absolute path, or a name
+    path   the file, a shard of a split file, or the folder
+    name   a readable name for the bundle
+    """
+
+    model: str
+    path: Path
+    name: str
+
+
+@contextlib.contextmanager
+def needs_baker(purpose: str = "") -> Iterator[None]:
+    """Raise NotABundle if a package of the baker is missing in the block.
+
+    `purpose` is the beginning of the message.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise NotABundle(f"{purpose}{missing_baker(error)}") from error
+
+
+def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) -> Weights:
+    """The weights that a text names; raises NotABundle. `folder` is no bundle.
+
+    Without `images`, the projector of a model of the hub is left out.
+    """
+    if not folder.exists():
+        from hearthd.baker.hub.reference import is_reference  # not on every device
+        from hearthd.baker.weights.ollama_store import is_stored
+
+        if is_reference(model):
+            folder = _pulled(model, images=images)
+        elif is_stored(model):
+            return _stored(model)
+    if not folder.exists():
+        bundle_home.require_link_target(folder)
+        return _named(model, folder, home)
+    if not (folder.is_file() or folder.is_dir()):
+        raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
+    if folder.is_dir() and not (folder / WEIGHTS_CONFIG).is_file():
+        reason = (
+            f"{folder}: not a bundle: it has no {MANIFEST}, nor the {WEIGHTS_CONFIG} of weights"
+        )
+        raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
+    if folder.is_file():
+        try:
+            require_gguf(folder)
+        except BadGguf as error:
+            raise NotABundle(str(error)) from error
+    path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
+    shard = shard_name(path.name)
+    return Weights(str(path), path, shard.model if shard else name_of(path))
+
+
+def _pulled(reference: str, *, images: bool) -> Path:
+    """Weights of the hub, in its cache; raises NotABundle."""
+    with needs_baker():
+        from hearthd.baker.hub.hub_errors import HubError
+        from hearthd.baker.hub.reference import BadReference
+        from hearthd.hub_weights import pulled
+    try:
+        return pulled(reference, images=images)
+    except (BadReference, HubError) as error:
+        raise NotABundle(str(error)) from error
+
+
+def _stored(model: str) -> Weights:
+    """Weights that Ollama downloaded; raises NotABundle."""
+    with needs_baker():
+        from hearthd.baker.weights.ollama_store import find_stored
+        from hearthd.baker.weights.source import NoWeights
+    try:
+        stored = find_stored(model)
+    except NoWeights as error:
+        raise NotABundle(str(error)) from error
+    return Weights(str(stored.path), stored.path, stored.name)
+
+
+def _named(model: str, folder: Path, home: Path | None) -> Weights:
+    """The weights of an installed package for a name; raises NotABundle, which says what it is."""
+    from hearthd.baker.hub.reference import suggestion
+
+    missing = f"{model}: not a bundle: there is no such path"
+    if meant := suggestion(model):
+        raise NotABundle(f"{missing}{meant}")
+    similar = bundle_home.similar_path(folder)
+    if len(folder.parts) > 1 or folder.suffix == ".gguf":  # a path, and not a name
+        raise NotABundle(f"{missing}{similar or '; check its spelling and the current folder'}")
+    with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
+        if (found := packaged(model)) is not None:
+            return found
+        if similar:
+            raise NotABundle(f"{missing}{similar}")
+        names = ", ".join(_similar_names(model.lower(), home))
+    raise NotABundle(
+        f"{missing}, and no bundle of this name in {bundle_home.home(home)}; specify a GGUF file, "
+        f"a Hugging Face folder, hf:ORG/REPO, ollama:NAME, or one of: {names}"
+    )
+
+
+def packaged(model: str) -> Weights | None:
+    """The weights of an installed package for a name; None if the name is not a model's.
+
+    Raises NotABundle if it is one, but no package has weights; ModuleNotFoundError without the
+    baker.
+    """
+    from hearthd.baker.pipeline.recipe import packaged_weights, recipes
+    from hearthd.baker.weights.open_weights import packaged_file
+    from hearthd.baker.weights.source import WeightsError
+
+    if model not in recipes():
+        return None
+    try:
+        return Weights(model, packaged_file(packaged_weights(model)), model)
+    except WeightsError as error:
+        raise NotABundle(
+            f"{model}: {error}; specify a GGUF file, a Hugging Face folder or hf:ORG/REPO in "
+            "place of the name"
+        ) from error
+
+
+def _similar_names(model: str, home: Path | None) -> list[str]:
+    """The bundles and the models with packaged weights whose names are similar, or all of them."""
+    from hearthd.baker.pipeline.recipe import recipes
+
+    models = {name for name, sizes in recipes().items() if any(each.weights for each in sizes)}
+    names = sorted(models.union(bundle_home.similar_names(model, home)))
+    return difflib.get_close_matches(model, names) or names
