@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine must not fail a test, nor an example that a run before did not draw: those come at
-# night. `--hypothesis-profile night` is that of scripts/nightly.
+# night. scripts/nightly uses `--hypothesis-profile night`.
 settings.register_profile("patient", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("night", deadline=None, max_examples=400)
 settings.load_profile("patient")
 
 
 def few(share: int) -> settings:
-    """Settings for a test whose examples take long: a share of those of the profile."""
+    """Settings for a test whose examples take long: a share of the profile's examples."""
     return settings(max_examples=settings.default.max_examples // share)  # type: ignore[union-attr]
 
 
@@ -62,7 +62,7 @@ def session_folder(factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _hearth_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the record of known bundles out of the user's home, also that of processes.
+    """Keep the record of known bundles out of the user's home, in processes too.
 
     Workers share it: one of them bakes the bundles that the others verify.
     """
@@ -195,7 +195,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory, _hearth_home: None) -> Ite
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte, of which none is left but 64 KiB."""
+    """A file system of one megabyte with 64 KiB left."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(

@@ -232,7 +232,7 @@ class FakeRuntime:
         return {"fake": self}
 
     def _embedded(self, tokens: Sequence[int], rows: NDArray[np.float32] | None) -> Sequence[int]:
-        """The tokens, with those of rows in place of NO_TOKEN."""
+        """The tokens, with the tokens of rows in place of NO_TOKEN."""
         if rows is None:
             return tokens
         assert self.reads_rows, "no entry point for rows"

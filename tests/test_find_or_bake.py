@@ -120,7 +120,7 @@ def test_other_options_are_another_bundle(file: Path, bakes: Bakes) -> None:
     assert bakes.arguments[2][:4] == ["--precision", "int8-g32", "--context", "4096"]
     assert bundle_of(file, context=" 4096", precision="int8-g32") == found[2]
     assert bundle_of(file, target="host") == found[0]  # the default
-    assert bundle_of(file, precision="f32") == found[0]  # that of the default bundle
+    assert bundle_of(file, precision="f32") == found[0]  # the default bundle's
     assert len(bakes.arguments) == len(options)
 
 

@@ -38,7 +38,7 @@ ALLOWED = {
     # Freed memory is returned after a tokenizer is read.
     "text": ("bundle", "sampling", "runtime.system.free_memory"),
     # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
-    # from a schema as those of a server are. `hearth inspect` takes any model, baked or not.
+    # from a schema as a server's are. `hearth inspect` takes any model, baked or not.
     "baker": ("bundle", *COMMAND_LINE, "models", "runtime", "text"),
     "benchmarks": ("bundle", "models", "baker", "runtime", "sampling", "server", "text"),
     "examples": ("bundle", "models", "baker", "runtime"),

@@ -169,7 +169,7 @@ _ALL = (0, 1)  # the share of a tensor that a parameter has whole
 def _rows(shape: tuple[int, ...], columns: int) -> int:
     """The rows of a tensor that are `columns` long; 0 if its last axes are not so long.
 
-    Formats keep apart the matrices of experts, or do not. The weights of a convolution have an axis
+    A tensor of experts can have an axis for the experts. The weights of a convolution have an axis
     for each of the axes that a row of them is multiplied with.
     """
     for axis in range(len(shape), -1, -1):

@@ -155,8 +155,8 @@ class MixtureOfExperts(nn.Module):
         # The compiler rejects the comparisons of `top_indices` in the dispatch of a product
         # (`large_vector_sizes` in docs/iree-reports.md).
         logits = ops.barrier(self.logits(x))
-        # A softmax and a sigmoid keep the order, but for logits so far apart that scores are equal.
-        # Of equal scores, torch.topk takes any.
+        # A softmax and a sigmoid keep the order, unless logits differ so much that scores are
+        # equal. Of equal scores, torch.topk takes any.
         ranked = logits
         if self.choice is not None:
             scores = f.sigmoid(logits) if config.scores == f.SIGMOID else f.softmax(logits)

@@ -26,7 +26,7 @@ def trace(
     """Call `function` with one void tensor for each of `inputs`, in order.
 
     `parameters` are the named weights that the function may read (`Module.parameters()`);
-    `in_place` says which output takes the storage of which input. It reads no data.
+    `in_place` maps an output to the input whose storage it takes. It reads no data.
     Raises DslError when the program is wrong.
     """
     arguments = tuple(Tensor(tensor_type, Input(key)) for key, tensor_type in inputs.items())

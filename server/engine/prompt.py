@@ -1,4 +1,4 @@
-"""A prompt: a sequence of segments, each of which is token ids or rows of embeddings.
+"""A prompt: a sequence of segments; a segment is token ids or rows of embeddings.
 
 The first layer reads rows of embeddings instead of the embeddings of tokens. Here they are arrays
 with a digest of their source, or the square of an image or the sound that a model's tower computes

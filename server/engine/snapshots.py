@@ -28,7 +28,7 @@ _WITHIN_TURN = 1 / 8
 class PromptBlocks:
     """A prompt as the prefix cache sees it.
 
-    keys       of its blocks, the last of which may be shorter than a chunk
+    keys       of its blocks; the last block may be shorter than a chunk
     lasting    how many of them later prompts can have, too: whole chunks, but not the last one if
                it ends in what a template writes before an answer
     rest       the size of the others, in chunks; 0.0 if there are none
@@ -57,7 +57,7 @@ def planned_snapshots(prompt: PromptBlocks, branch: int) -> set[int]:
 
 
 def _is_between(count: int) -> bool:
-    """Whether a block has a snapshot where no turn ends: further apart the longer the prompt is."""
+    """Whether a block has a snapshot where no turn ends: in a long prompt, fewer have."""
     spacing = max(MIN_SPACING, 1 << max(0, count.bit_length() - 3))
     return count % spacing == 0
 

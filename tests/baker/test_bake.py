@@ -145,7 +145,7 @@ def program_of(config: Mapping[str, object], bundle: Path) -> Program:
 
 @pytest.mark.nightly
 def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Path) -> None:
-    """The same program, weights and tokenizer, of which all others follow.
+    """The same program, weights and tokenizer; all others follow from them.
 
     The table is only found: that large matrices are copied is tested in test_irpa.py.
     """

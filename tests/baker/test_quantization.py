@@ -78,7 +78,7 @@ def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
 
 @pytest.mark.parametrize(("quantization", "left"), [("Q4_1", 0.3), ("Q4_0", 0.3)])
 def test_groups_approximate_four_bit_blocks(quantization: str, left: float) -> None:
-    """Compare the squared error with that of the scale max |w| / 127."""
+    """Compare the squared error with the error of the scale max |w| / 127."""
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
     stored = gguf.quants.quantize(block, gguf.GGMLQuantizationType[quantization])
     values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[quantization])

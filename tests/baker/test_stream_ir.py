@@ -29,7 +29,7 @@ OPTIONS = ProgramOptions(
     decode_batches=(1, 2),
     verify_tokens=(2,),
 )
-# The 270m's first layers, of which the last one is global: it has three times these.
+# The 270m's first layers, the last one global: it has three times these.
 CONFIG = replace(GEMMA3["270m"], layers=6, windows=GEMMA3["270m"].windows[:6])
 # A layer of each kind.
 SHORT = replace(CONFIG, layers=2, windows=CONFIG.windows[-2:])
@@ -125,7 +125,7 @@ def test_a_token_takes_few_dispatches(program: Program, decode_ir: str) -> None:
 
 
 def allocations(ir: str) -> dict[str, int]:
-    """Bytes that each function allocates while it runs, and, under "", those of weights."""
+    """Bytes that each function allocates while it runs, and, under "", bytes of weights."""
     sizes = constants(ir)
     allocated = Counter[str]()
     function = ""

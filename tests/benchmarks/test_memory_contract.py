@@ -22,7 +22,7 @@ _CONTEXT = 256
 
 
 def _with_runs_of_spaces() -> tokenizers.Tokenizer:
-    """A tokenizer like Gemma's, of which sixteen spaces are one token."""
+    """A tokenizer like Gemma's, in which sixteen spaces are one token."""
     whole = json.loads(gemma_like().to_str())
     model = whole["model"]
     runs = ["▁" * 2**power for power in range(5)]

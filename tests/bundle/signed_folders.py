@@ -43,13 +43,13 @@ class SigningKey:
         self.public.write_bytes(self.pem)
 
     def sign(self, folder: Path, **changes: Any) -> None:
-        """Sign a folder; `changes` are those of `statement`."""
+        """Sign a folder; `changes` as for `statement`."""
         self.sign_payload(folder, json.dumps(statement(folder, **changes)).encode())
 
     def sign_payload(
         self, folder: Path, payload: bytes, /, *, prefix: bytes = b"DSSEv1", **envelope: Any
     ) -> None:
-        """Write the signature of a payload; `prefix` is that of the signed text."""
+        """Write the signature of a payload; `prefix` begins the signed text."""
         sizes = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
         text = b" ".join(
             [prefix, b"%d" % len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), b"%d" % len(payload)]

@@ -3,7 +3,7 @@
     python -m tests.cluster [--json FILE] [SCENARIO ...]
 
 Needs hearthd[ray]. Starts two nodes of Ray on this machine; the replicas have a fake runtime with a
-fixed step time, so that the figures are those of the cluster and not of a model.
+fixed step time, so that the figures measure the cluster and not a model.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ async def _talk(url: str) -> float:
 
 
 def first_token(cluster: LocalCluster, one_process: str, empty: str) -> Figures:
-    """Milliseconds to the first token that the cluster adds to those of a server in one process.
+    """Milliseconds to the first token that the cluster adds to a server in one process.
 
     Both have the same fixed step time, and get requests one after the other, in turn. So do an
     application that computes nothing on Ray, and the same one in a process: `empty`. What Ray adds

@@ -1,6 +1,6 @@
 """Encoders, array functions and adapters on a cluster of Ray with two replicas.
 
-Each answer is compared with that of the same services in one process.
+Each answer is compared with the answer of the same services in one process.
 """
 
 from __future__ import annotations

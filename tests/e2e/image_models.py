@@ -36,7 +36,7 @@ class ImageModel:
     hidden    the width of a row of embeddings
     question  the texts, the width and height of the images, and the samples of the sounds, in order
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
-    restored  positions of the question that are on disk: those of whole chunks
+    restored  positions of the question that are on disk: whole chunks
     nightly   whether it is baked at night only
     """
 
@@ -146,6 +146,6 @@ MODELS: Mapping[str, ImageModel] = {
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
-    """By model: the tokens of the prompt, and those of transformers' answer."""
+    """By model: the tokens of the prompt, and the tokens of transformers' answer."""
     recorded: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return recorded

@@ -100,7 +100,7 @@ def test_drafts_are_those_of_numpy(bundle: Path, runtime: IreeRuntime) -> None:
 
 
 def test_a_verify_leaves_the_states_of_decodes(runtime: IreeRuntime) -> None:
-    """After rejected drafts too: the next draft is that of a sequence which never drafted."""
+    """After rejected drafts too: a sequence that never drafted gets the same next draft."""
     runtime.prefill(0, TEXT[:20], 0)
     plain = []
     for at in range(20, 26):

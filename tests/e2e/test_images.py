@@ -1,4 +1,4 @@
-"""Small models with random weights, baked and served: the answers are those of transformers.
+"""Small models with random weights, baked and served, answer as transformers does.
 
 `python -m tests.golden.record_image_answer` records them.
 """

@@ -1,6 +1,6 @@
 """What a hybrid reads again of a chat of 15,000 tokens, over HTTP.
 
-Its states take as much memory as 1,700 rows of its cache, about as those of Qwen3.5 4B do.
+Its states take as much memory as 1,700 rows of its cache, about as in Qwen3.5 4B.
 """
 
 from __future__ import annotations

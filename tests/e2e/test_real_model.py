@@ -118,7 +118,7 @@ def reference(small_f32: Path, few: list[int]) -> dict[int, NDArray[np.float32]]
     bundle = small_f32
     manifest = read_manifest_of(bundle, LanguageManifest)
     config = ARCHITECTURE.from_manifest(manifest.config)
-    # The rings of a chunk of all positions never wrap, whatever those of the baked program do.
+    # The rings of a chunk of all positions never wrap, unlike the baked program's.
     options = dataclasses.replace(
         program_options(manifest),
         prefill_tokens=(POSITIONS,),

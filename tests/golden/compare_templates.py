@@ -1,4 +1,4 @@
-"""Compare the prompts of published chat templates with those of transformers.
+"""Compare the prompts of published chat templates with transformers' prompts.
 
     pip install -e ".[families]"
     python -m tests.golden.compare_templates LLAMA_CPP/models/templates

@@ -2,7 +2,7 @@
 
     python -m tests.golden.record_encoder_tokenizers
 
-Needs `transformers` and `sentencepiece`. The texts are those of tokenizer_smollm2.json.
+Needs `transformers` and `sentencepiece`. The texts come from tokenizer_smollm2.json.
 """
 
 from __future__ import annotations

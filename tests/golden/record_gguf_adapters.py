@@ -3,7 +3,7 @@
     python -m tests.golden.record_gguf_adapters PYTHON convert_lora_to_gguf.py
 
 Recorded with llama.cpp as in llama-cpp-python 0.3.36, torch 2.13.0 and transformers 5.24.0, which
-PYTHON has and the tests do not need. The adapters are those of tests/models/lora/lora_cases.py.
+PYTHON has and the tests do not need. The adapters come from tests/models/lora/lora_cases.py.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def processor(name: str, folder: Path) -> Any:
 
 
 class _QwenProcessor:
-    """Qwen3VLProcessor for images alone: that of videos needs torchvision."""
+    """Qwen3VLProcessor for images alone: the processor of videos needs torchvision."""
 
     def __init__(self, folder: Path) -> None:
         self._images = Qwen2VLImageProcessorPil.from_pretrained(folder)
@@ -118,7 +118,7 @@ class _QwenProcessor:
 
 
 class _Gemma4Processor:
-    """Gemma4Processor: that of videos, which it needs, needs torchvision."""
+    """Gemma4Processor: it needs the processor of videos, which needs torchvision."""
 
     _extractor = transformers.Gemma4AudioFeatureExtractor
     _stride = 2  # of each of two convolutions over the frames of a sound
@@ -157,7 +157,7 @@ class _Gemma4Processor:
 
 
 class _UnifiedProcessor(_Gemma4Processor):
-    """Gemma4UnifiedProcessor: that of its images needs torchvision."""
+    """Gemma4UnifiedProcessor: its processor of images needs torchvision."""
 
     _extractor = transformers.Gemma4UnifiedAudioFeatureExtractor
     _stride = 1

@@ -76,7 +76,7 @@ class Llama:
         return make[name]()
 
     def run(self, case: dict[str, Any]) -> list[list[float]]:
-        """The candidates after a case's chain, as [id, logit]; those of -inf are left out."""
+        """The candidates after a case's chain, as [id, logit], without logits of -inf."""
         candidates = zip(case["ids"], case["logits"], strict=True)
         data = [llama_cpp.llama_token_data(i, logit, 0) for i, logit in candidates]
         array = (llama_cpp.llama_token_data * len(data))(*data)

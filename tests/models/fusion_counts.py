@@ -19,7 +19,7 @@ class Counts:
     capped     no rule for soft caps: attention stays plain
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
-    by_head    matrices of which each head has its own
+    by_head    matrices that each head has of its own
     by_gate    matrices that give a number for each head of attention
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """

@@ -167,7 +167,7 @@ def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
 
 
 def chain(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A norm after an add, both of which are read from outside."""
+    """A norm after an add; both are read from outside."""
     total = x + y
     return f.rms_norm(total, weight, eps=1e-3), total
 

@@ -97,7 +97,7 @@ def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list
 
 
 def real_weights(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:
-    """f32 (N, K) of stored arrays, whose formula is that of `MatrixFormat`."""
+    """f32 (N, K) of stored arrays, by the formula of `MatrixFormat`."""
     integers = stored_integers(arrays, matrix_format)
     blocks, groups = integers.shape[:2]
     scale, *minimum = stored_factors(arrays, matrix_format)

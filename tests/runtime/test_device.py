@@ -69,7 +69,7 @@ def test_experts_have_slots_and_the_other_weights_stay_mapped(
     runtime = IreeRuntime(bundle, streamed, threads=1, expert_memory=3 * (1 << 18) + 4 * page)
     runtime.decode([0], [1], [0])
     size = (bundle / PARAMETERS).stat().st_size
-    assert sum(part.size for part in released) == size - page  # without that of the mark
+    assert sum(part.size for part in released) == size - page  # without the page of the mark
     with pytest.raises(CannotLoad, match="serve it without --no-mmap"):
         IreeRuntime(bundle, streamed, threads=1, mapped=False)
     monkeypatch.setattr("hearthd.runtime.iree.device.IS_LINUX", False)

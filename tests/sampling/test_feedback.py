@@ -86,7 +86,7 @@ def test_adaptive_p_has_the_logits_of_llama_cpp_s_formula(
 
 
 def surprises(count: int, **options: float) -> list[float]:
-    """Of an answer's tokens, in bits, where logits are those of Zipf's law."""
+    """Of an answer's tokens, in bits, where logits follow Zipf's law."""
     logits = -np.log(np.arange(1, 2001)).astype(np.float32) * np.float32(1.1)
     bits = -Candidates(logits=logits).log_probabilities() / math.log(2)
     tokens = array("q")

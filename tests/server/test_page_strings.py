@@ -81,7 +81,7 @@ def test_every_text_is_used_and_every_key_has_a_text() -> None:
         if path.suffix == ".js" and "vendor" not in path.parts:
             code = re.sub(r"^.*function phrase\(.*$", "", path.read_text("utf-8"), flags=re.M)
             keys = re.findall(r'\bphrase\("([^"]+)"', code)
-            if path.name != "page.js":  # its keys are those of index.html
+            if path.name != "page.js":  # index.html has its keys
                 assert len(keys) == len(re.findall(r"\bphrase\(", code)), path.name
             used |= set(keys)
     assert used == set(ENGLISH)

@@ -4,7 +4,7 @@ With e_p = w[token at position p], the logits after position n are
 
     w . (sum of e_p for p <= n)  +  w . (sum of p * e_p for p <= n)
 
-The first sum is over the rows of one cache (e_p), the second over those of another (p * e_p).
+The first sum is over the rows of one cache (e_p), the second over another's (p * e_p).
 The hidden state of position p is e_p.
 """
 

@@ -1,4 +1,4 @@
-"""Tokenizers whose tokens of a text are not those of its bytes: a space before it, or NFC."""
+"""Tokenizers that change a text before they read its bytes: a space before it, or NFC."""
 
 from __future__ import annotations
 

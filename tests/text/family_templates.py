@@ -1,4 +1,4 @@
-"""Chat templates with the features that those of known families use, written for these tests."""
+"""Chat templates with the features of known families, written for these tests."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ LFM2 = r"""{{- bos_token -}}
 {%- if add_generation_prompt -%}{{- "<|im_start|>assistant\n" -}}{%- endif -%}
 """
 
-# OLMo 2: the end token between answers, the last of which has a prompt behind it.
+# OLMo 2: the end token between answers; the last answer has a prompt behind it.
 OLMO_2 = r"""{{ bos_token }}{% for message in messages %}
 {%- if message['role'] == 'assistant' -%}
     {{ '<|assistant|>\n' + message['content'] + eos_token + ('' if loop.last else '\n') }}

@@ -316,7 +316,7 @@ QWEN_3_5 = r"""{%- macro text_of(content) -%}
 {%- endif -%}
 """
 
-# Granite 4: a default system message, calls as those of Hermes, results in turns of the user.
+# Granite 4: a default system message, calls as in Hermes, results in turns of the user.
 GRANITE_4 = r"""{%- set ns = namespace(tools="", system="You are Granite.") -%}
 {%- for tool in tools or [] -%}
     {%- set ns.tools = ns.tools + "\n" + (tool | tojson) -%}

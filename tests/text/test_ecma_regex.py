@@ -51,7 +51,7 @@ def test_a_pattern_allows_what_ecma_262_allows() -> None:
     ],
 )
 def test_a_pattern_has_one_meaning(pattern: str, matching: list[str], other: list[str]) -> None:
-    """The answers are those of Node.js 20."""
+    """The answers come from Node.js 20."""
     for text in [*matching, *other]:
         assert allows(pattern, text) is (text in matching), text
 

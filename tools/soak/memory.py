@@ -24,7 +24,7 @@ MORE = 2
 class Sample:
     """A process `seconds` after the start; memory in bytes.
 
-    resident   pages in memory, with those of files
+    resident   pages in memory, pages of files too
     anonymous  pages in memory that belong to no file
     shared     proportional set size: pages of files count by the number of processes that use them
     """

@@ -1,9 +1,10 @@
 """BitNet: a weight is -1, 0 or 1 times a scale of its matrix.
 
-Source: transformers, integrations/bitnet.py. A byte of `weight` holds four rows, a quarter of the
-rows apart, as integers from 0 to 2. With the `linear_class` "autobitlinear", `weight_scale`
-multiplies them; with "bitlinear" it divides them. transformers rounds activations to 8 bits with a
-scale for each token; Hearth with a scale for 32 columns, as for every other matrix of integers.
+Source: transformers, integrations/bitnet.py. A byte of `weight` holds four rows, one of each
+quarter of the rows, as integers from 0 to 2. With the `linear_class` "autobitlinear",
+`weight_scale` multiplies them; with "bitlinear" it divides them. transformers rounds activations to
+8 bits with a scale for each token; Hearth with a scale for 32 columns, as for every other matrix of
+integers.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def convolution(
 ) -> Tensor:
     """x (N, C, ...), weight (O, C / G, ...), bias (O,) -> (N, O, ...).
 
-    `padding` zeros are on both sides of x. An output reads elements of x that are `dilation`
-    apart, and the next one begins `stride` further.
+    `padding` zeros are on both sides of x. An output reads every `dilation`-th element of x
+    from its first one, and the next output begins `stride` further.
     """
     window = _window("convolution", x, weight, stride, padding, dilation)
     strides, dilations = window.strides, window.dilations

@@ -112,7 +112,7 @@ def spread(
     """The transpose of a convolution: each element of y (N, C, ...) adds the kernel to the result.
 
     weight (C, C'/G, ...) is the weight of the convolution from the result (N, C', ...) to y. The
-    result is y, with its elements `strides` apart, convolved with the reversed kernel.
+    result is y, with zeros between its elements (`strides`), convolved with the reversed kernel.
     """
     leading, kernel = weight.shape[:_LEADING], weight.shape[_LEADING:]
     around = [

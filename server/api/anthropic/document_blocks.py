@@ -67,7 +67,7 @@ class SearchResultBlock(Fields):
 
 
 def _tagged(name: str, fields: Mapping[str, str | None], content: str | Sequence[TextPart]) -> str:
-    """The text of a block, whose fields and content the model can tell apart."""
+    """The text of a block, with tags around its fields and its content."""
     if not isinstance(content, str):
         content = "\n".join(part.text for part in content)
     head = "".join(f"<{key}>{value}</{key}>\n" for key, value in fields.items() if value)

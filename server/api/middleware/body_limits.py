@@ -7,8 +7,8 @@ does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too. F
 not parsed, and count with their bytes alone, where the route reads a form: others may parse JSON
 whatever the Content-Type says.
 
-Memory for a body is taken at its first message, for the announced length, so that of several bodies
-at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
+Memory for a body is taken at its first message, for the announced length: some of several bodies at
+once fit, and the others wait; if each took memory as it arrives, none might fit. A client
 that sends slowly keeps memory only for what has arrived.
 
 Streams that are kept for their clients take a part of the same memory until a body needs it, and so

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Logits = NDArray[np.float32]
 
 SLOTS, STEPS = 2, 4
-# How far logits are from PEFT's: those of integers have rounded activations, keys, values and
+# How far logits are from PEFT's: products with integers have rounded activations, keys, values and
 # factors.
 ERRORS = {"f32": 5e-5, "native": 0.1, "int12-g32": 0.1}
 

@@ -45,7 +45,7 @@ GEMMA = ARCHITECTURES["gemma3"]
 def rounded(
     source: RandomWeights, folder: Path, bits: int
 ) -> tuple[dict[str, Array], CalibratedLayers]:
-    """The weights with those of layers rounded for the first 32 of TOKENS, and the rounding."""
+    """The weights, in layers rounded for the first 32 of TOKENS, and the rounding."""
     storage = STORAGES[f"int{bits}-g32"]
     layers = {
         name: storage

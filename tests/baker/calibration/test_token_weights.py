@@ -151,7 +151,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", each_of(FAMILIES))
 def test_every_family_has_gradients(name: str, tmp_path: Path) -> None:
-    """Each matrix counts at some token; that of the last layer's value at all, for instance."""
+    """Each matrix counts at some token; the last layer's value matrix at all, for instance."""
     case = CASES[name]
     write_folder(recorded(name), tmp_path)
     source, architecture = open_weights(tmp_path), ARCHITECTURES[case.architecture]

@@ -185,6 +185,6 @@ def test_each_text_maps_to_the_token_that_the_tokenizer_uses() -> None:
     assert not [text for text in ids if "\ufffd" in text]
     for text, token in ids.items():
         assert VOCABULARY.detokenize([token]) == text
-    # "!" is in no word that the tokenizer learnt: its one token is that of the byte.
+    # "!" is in no word that the tokenizer learned: its one token is the byte's.
     assert ids["!"] == LIBRARY.token_to_id("<0x21>")
     assert ids["q"] == LIBRARY.token_to_id("q")

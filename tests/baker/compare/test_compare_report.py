@@ -54,7 +54,7 @@ class Words:
 
 
 class Silent:
-    """A side of which only the name is used."""
+    """A side; only its name is used."""
 
     vocabulary = None
     vocab_size = None

@@ -1,4 +1,4 @@
-"""A served GRU: its answers are those of the formula."""
+"""A served GRU answers what the formula says."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Faults:
     breaks    bytes after which the next answers with a file end; `reset` breaks the connection
     ranges    whether ranges are honored
     size      claimed in place of the size of each large file
-    content   sent in place of that of each large file
+    content   sent in place of the content of each large file
     pace      seconds between pieces of 16 KiB
     """
 

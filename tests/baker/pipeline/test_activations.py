@@ -76,7 +76,7 @@ def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
 def baked_tolerance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activations: str, changed: Callable[..., Any]
 ) -> float:
-    """The tolerance of a small Gemma of which the usual tolerance refuses each program.
+    """The tolerance of a small Gemma whose programs all fail with the usual tolerance.
 
     `changed` are the parameters that a bake calls slightly changed.
     """

@@ -191,7 +191,7 @@ def test_the_meter_measures_the_mean_divergence_from_a_plain_forward_pass() -> N
     assert meter.measure("f32") == Divergence(mean=0.0, positions=0)
     eight_bits = meter.measure("int8-g32").mean
     assert result.mean < eight_bits
-    # A step is 1/16 of that of int8, and the divergence grows with its square; a half is left for
+    # A step is 1/16 of a step of int8, and the divergence grows with its square; a half is left for
     # the two draws of rounding errors.
     assert meter.measure("int12-g32").mean < eight_bits / 16**2 * 2
     assert meter.measure("int8-g32", "int8").mean > 1.2 * eight_bits

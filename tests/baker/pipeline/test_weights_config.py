@@ -27,7 +27,7 @@ TIED = ("llama-tied", "gemma3-gemma3", "gemma4-unshared", "granite-granite", "lf
 
 
 class OnlyMetadata:
-    """Weights of which nothing but the metadata may be read, without tensors."""
+    """Weights without tensors: only the metadata may be read."""
 
     def __init__(self, format_: str, metadata: dict[str, object]) -> None:
         self.format = format_

@@ -188,7 +188,7 @@ def test_a_separator_is_between_the_texts_of_a_pair() -> None:
 
 
 def test_tokens_that_fill_up_a_vocabulary_change_no_text(tmp_path: Path) -> None:
-    """An unknown character costs more than the least likely token, of which they are none."""
+    """An unknown character is not a token, and costs more than the least likely one."""
     likely, unlikely = ("\u2581", "a", "cde"), ("axc", "c", "d", "e")
     pieces = [*((token, -1.0) for token in likely), *((token, -10.0) for token in unlikely)]
     tokenizer = converted(tmp_path / "a.gguf", lambda w: add_unigrams(w, pieces, ""))

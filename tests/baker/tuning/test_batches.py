@@ -11,7 +11,7 @@ from hearthd.baker.tuning.examples import Example
 
 
 def example(length: int, learned: int) -> Example:
-    """An example of which `length` tokens are read, the last `learned` ids being learned."""
+    """An example: `length` tokens are read, and the last `learned` ids are learned."""
     ids = range(100 * length, 100 * length + length + 1)
     return Example(ids=tuple(ids), learned=tuple(range(length + 1 - learned, length + 1)))
 

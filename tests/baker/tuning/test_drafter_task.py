@@ -137,7 +137,7 @@ def test_the_loss_is_that_of_numpy() -> None:
 
 
 def test_states_are_those_of_each_example(tmp_path: Path) -> None:
-    """Each example is read in a batch of its length, and its states are those of its tokens."""
+    """Each example is read in a batch of its length, and has the states of its tokens."""
     rng = np.random.default_rng(0)
     model = ARCHITECTURE.model(CONFIG)
     weights = {

@@ -1,4 +1,4 @@
-"""Files as Ollama's converter writes them hold the same model as those of llama.cpp's.
+"""Files of Ollama's converter hold the same model as files of llama.cpp's.
 
 The differences are those that Ollama's convert/ and llama/compat/ have.
 """

@@ -158,7 +158,7 @@ def test_weights_that_change_after_they_were_read_have_the_digest_of_before(
 
 
 class BadDisk(io.FileIO):
-    """A file of which nothing beyond a byte can be read."""
+    """A file that cannot be read beyond its first byte."""
 
     good = 0
 

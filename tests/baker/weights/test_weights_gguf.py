@@ -210,7 +210,7 @@ def test_any_damage_to_the_header_is_a_named_error_or_harmless(data: st.DataObje
         for at in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=4)):
             damaged[at] = data.draw(st.integers(0, 255))
         path.write_bytes(damaged)
-        # Damaged values may be signalling NaNs, of which NumPy warns.
+        # NumPy warns of signalling NaNs, which damaged values may be.
         with contextlib.suppress(WeightsError), np.errstate(all="ignore"):
             source = GgufSource(path)
             for name in source.names():

@@ -117,7 +117,7 @@ def test_a_slice_exceeds_the_limit_by_a_few_rows_at_most(limit: int) -> None:
     slices = sliced(tower(), limit)
     costs = [sum(map(work, part.nodes)) for part in slices]
     row = max(map(products, tower().nodes)) / 400
-    copied = 512 * tower().inputs[0].type.size  # the pixels, of which all are arranged at once
+    copied = 512 * tower().inputs[0].type.size  # all pixels are arranged at once
     assert max(costs) <= max(limit + 32 * row, 3 * 32 * row, copied)
     found = sum(products(node) for part in slices for node in part.nodes)
     assert found == sum(map(products, tower().nodes))

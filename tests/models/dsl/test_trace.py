@@ -219,7 +219,7 @@ def test_one_tensor_may_be_several_outputs() -> None:
     assert np.array_equal(third, X + 1)
 
 
-# --- gradients of graphs; those of ops are in test_ops.py
+# --- gradients of graphs; test_ops.py has the gradients of ops
 
 
 def test_a_gradient_that_leads_through_no_gradient_is_refused_only_on_the_way() -> None:

@@ -45,7 +45,7 @@ class Case:
     name          of the case
     architecture  a name of ARCHITECTURES
     config        the configuration's class in transformers
-    arguments     its arguments, besides those of `SMALL`; with `tower`, those of its text model
+    arguments     its arguments, besides `SMALL`; with `tower`, its text model's
     tower         the other arguments of a model that also reads images
     published     keys of config.json that published files have, and transformers does not save; a
                   key that is None is one of transformers alone

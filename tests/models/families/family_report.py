@@ -3,8 +3,8 @@
     python -m tests.models.families.family_report
     python -m tests.models.families.family_report olmo2
 
-Computes every row, or those of the named files and keeps the others. Hearth computes in NumPy; what
-transformers computed is recorded in tests/golden.
+Computes every row, or the rows of the named files and keeps the others. Hearth computes in NumPy;
+what transformers computed is recorded in tests/golden.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ FILES = {
     "starcoder2": File(),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
 }
-# Files whose names are not those of their architectures.
+# Files whose names differ from their architectures'.
 _RENAMED = {
     "hunyuan-moe": "hunyuan_moe",
     "command-r": "command_r",

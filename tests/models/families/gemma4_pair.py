@@ -66,7 +66,7 @@ ASSISTANT: Mapping[str, Any] = {
 DRAFTED: Mapping[int, list[int]] = {
     20: [99, 83, 208], 40: [178, 168, 94], 100: [103, 18, 151],
 }  # fmt: skip
-# The same of the pair with CLUSTERED tokens, in 33 clusters of which three are chosen.
+# The same of the pair with CLUSTERED tokens: three of 33 clusters are chosen.
 CLUSTERED = 264
 DRAFTED_IN_CLUSTERS: Mapping[int, list[int]] = {
     20: [129, 139, 82], 60: [205, 100, 144], 80: [46, 104, 130],

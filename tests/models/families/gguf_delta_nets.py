@@ -26,7 +26,7 @@ _PREDICTING = {
 
 
 def _predicting(name: str, layers: int) -> str:
-    """The name of a tensor, of which the layer that predicts further tokens is the last block."""
+    """The name of a tensor; the layer that predicts further tokens is the last block."""
     module, _, inner = name.partition(".")
     if module != "mtp":
         return name
@@ -72,7 +72,7 @@ def grouped_delta_net(
 ) -> Iterator[tuple[str, Array]]:
     """The tensors that convert_hf_to_gguf.py makes of one of Qwen3-Next: value heads stay in order.
 
-    Of the rows of key head after key head, those of all queries, keys and values become a tensor.
+    The rows of queries, keys and values, key head after key head, become a tensor each.
     """
     name, joined = _predicting(name, config.layers), "in_proj_qkvz"
     if joined not in name:

@@ -54,14 +54,14 @@ _ROTATES_NEIGHBORS = (
 )  # fmt: skip
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
 _NAMED_AS = {"granite_swa": "granite"}
-# Parts of the names of tensors of towers, and what precedes those of the text model beside one.
+# Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
     "vision_embedder",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
-# Those of which the converter adds 1 to the weights of norms.
+# Architectures whose norms get 1 added to their weights by the converter.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron")
 
 
@@ -139,7 +139,7 @@ def is_of_tower(name: str) -> bool:
 
 
 def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
-    """The tensors by name; those of experts, which follow each other, together: (X, N, K)."""
+    """The tensors by name; the matrices of experts, which follow each other, are one (X, N, K)."""
     experts: dict[str, list[Array]] = {}
     names = [name for name in source.names() if not is_of_tower(name)]
     for name in sorted(names, key=lambda name: [int(x) for x in re.findall(r"\d+", name)]):
@@ -220,7 +220,7 @@ _CONVERTED = {
 def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
-    """The tensors as the converter has them: of Granite as those of other architectures."""
+    """The tensors as the converter has them: Granite's as other architectures'."""
     if architecture == "gemma3n":
         yield from gemma3n(tensors)
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def gpt_oss(name: str, values: Array) -> Iterator[tuple[str, Array]]:
-    """A tensor of a folder as those of a file: `GptOssModel` of conversion/gpt_oss.py."""
+    """A tensor of a folder as in a file: `GptOssModel` of conversion/gpt_oss.py."""
     module, is_bias, _ = name.partition("_bias")
     suffix = ".bias" if is_bias else ".weight"
     if not is_bias and "experts" in name:

@@ -1,4 +1,4 @@
-"""The keys of GGUF files that an architecture has besides those of all of them."""
+"""The keys of GGUF files that an architecture has besides the common ones."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
 
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
-# Those of which a file says the width of an expert as that of an MLP.
+# Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe")
-# Those of which a file says how many experts are shared, in place of the width of their MLP.
+# Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = ("deepseek2", "dots1", "glm4moe")
-# Keys that an architecture has besides those of all.
+# Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "command-r": lambda config: {"logit_scale": config.logit_scale},

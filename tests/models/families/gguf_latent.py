@@ -56,7 +56,7 @@ def minicpm3_keys(config: Any) -> dict[str, Any]:
 
 
 def latent(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str, Array]]:
-    """A tensor; that of keys and values as one for each, with the keys' matrices transposed."""
+    """A tensor; keys and values get one each, with the keys' matrices transposed."""
     joined = "kv_b_proj.weight"
     name = name.replace("mlp.gate.e_score_correction_bias", "exp_probs_b.bias")
     if joined not in name:

@@ -61,7 +61,7 @@ def pixels(name: str) -> list[NDArray[np.uint8]]:
 
 
 def recorded(name: str) -> Recorded:
-    """The recording of a case: `rows` has those of all images, one after the other."""
+    """The recording of a case: `rows` has the rows of all images, one after the other."""
     return read_recording(FILE, name)
 
 
@@ -90,7 +90,7 @@ def squares(images: list[NDArray[np.uint8]], side: int) -> dict[str, Any]:
     """What Gemma4UnifiedImageProcessor makes of images, which needs torchvision.
 
     A square has the values of its pixels from 0 to 1, with the channels side by side. `places` are
-    columns and rows; those of padding are -1.
+    columns and rows; padding has -1.
     """
     import torch
 

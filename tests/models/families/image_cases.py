@@ -9,7 +9,7 @@ from tests.models.families.case_arguments import DEFAULT, GEMMA4
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Six patches in a row, of which squares of nine give a row of embeddings.
+# Six patches in a row; squares of nine give a row of embeddings.
 SMOLVLM_TOWER: Mapping[str, Any] = {
     "scale_factor": 3, "image_token_id": 96,
     "vision_config": {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """A published size with few layers: `fields` are those of its configuration."""
+    """A published size with few layers: `fields` of its configuration."""
 
     hidden: int
     ffn: int

@@ -43,7 +43,7 @@ def frames_of(name: str) -> list[NDArray[np.float32]]:
 
 
 def recorded(name: str) -> Recorded:
-    """The recording of a case: `rows` has those of all sounds, one after the other."""
+    """The recording of a case: `rows` has the rows of all sounds, one after the other."""
     return read_recording(FILE, name)
 
 

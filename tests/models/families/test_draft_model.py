@@ -47,7 +47,7 @@ CHUNK = 8
 
 
 class Drafting(DeviceDraftModel):
-    """A draft model in NumPy, in place of that of a device."""
+    """A draft model in NumPy, in place of a device's."""
 
     exists = True
 

@@ -112,7 +112,7 @@ def answered(
 ) -> tuple[Array, list[int]]:
     """The logits after a prompt and a `last` token, and the greedy answer.
 
-    `rows` are those of images and sounds by their digest.
+    `rows` has the rows of images and sounds by their digest.
     """
     graphs = {point.name: graph for point, graph in program.entry_points}
     rotary = RotaryPositions(has_axes=has_axes)

@@ -94,7 +94,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
 
 
 def test_a_program_without_images_leaves_the_tower_out(tmp_path: Path) -> None:
-    """As those of `--precision auto` and of `hearth tune`; an unknown tensor is refused."""
+    """As with `--precision auto` and `hearth tune`; an unknown tensor is refused."""
     recording = recorded_case(NAMES[0])
     write_folder(recording, tmp_path)
     source, architecture = open_weights(tmp_path), ARCHITECTURES["smolvlm"]

@@ -70,7 +70,7 @@ def test_logits_are_those_of_transformers(golden: Mapping[str, Any], tmp_path: P
 def test_tokens_are_spoken_when_transformers_says(
     golden: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    """Without alignment heads in its files: those of the upper half of the layers."""
+    """Without alignment heads in its files: the heads of the upper half of the layers."""
     with np.load(WORD_TIMES) as expected:
         attention, starts = expected["attention"], expected["starts"]
         tokens, skipped = expected["tokens"].tolist(), int(expected["skipped"])

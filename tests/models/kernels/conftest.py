@@ -21,7 +21,7 @@ from tests.models.kernels.kernel_library import (
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BuiltKernels:
     """The kernels under instruction sets that this machine has, at night all of them, and in C.
 
-    By day those of the second one are few: see COMPARED_BY_DAY.
+    By day the second one has few: see COMPARED_BY_DAY.
     """
     at_night = "nightly" in request.config.option.markexpr
     tested = [*HERE, *IN_C] if at_night else HERE[:1]

@@ -186,7 +186,7 @@ class Kernels(ABC):
         return self.computed(kernel, inputs, result)
 
     def computed(self, kernel: Any, inputs: tuple[Array, ...], result: Array) -> Array:
-        """Call a lowered kernel, behind that of its scratch."""
+        """Call a lowered kernel, after the kernel that makes its scratch."""
         if kernel.in_place:
             result[:], inputs = inputs[0], inputs[1:]
         if kernel.scratch is not None:

@@ -108,7 +108,7 @@ def long_product_graph() -> Graph:
 
 
 def many_rows() -> Graph:
-    """Calls with a workgroup for each of 132 rows, of which a thread takes several at a time."""
+    """Calls with a workgroup for each of 132 rows; a thread takes several at a time."""
     row, rows = TensorType((64,), DType.F32), TensorType((132, 64), DType.F32)
 
     def twice(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
@@ -154,13 +154,13 @@ GRAPHS: Mapping[str, Callable[[], Graph]] = {
     "many_rows": many_rows,
     "ring": ring_graph,
 }
-# Positions and rows: those of a graph are below it, else below 20.
+# Positions and rows are below it in a graph, else below 20.
 MAX_POSITIONS = {"attention": 900}
 
 
 @pytest.fixture(scope="module", params=GRAPHS)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The first chain of a graph; those of models decode two sequences."""
+    """The first chain of a graph; graphs of models decode two sequences."""
     dispatch, *_ = dispatches(GRAPHS[request.param]())
     positions = MAX_POSITIONS.get(request.param, 20)
     return Library(dispatch.chain, tmp_path_factory.mktemp("chain"), positions)

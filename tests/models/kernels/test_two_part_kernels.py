@@ -48,7 +48,7 @@ def parts(
 
 
 def missed(form: MatrixFormat, arrays: tuple[Array, ...]) -> Array:
-    """The largest difference between a weight and that of its upper bits."""
+    """The largest difference between a weight and the value of its upper bits."""
     scale, *multiplier = arrays[len(form.planes) :]
     scale = scale.astype(np.float64)
     if multiplier:

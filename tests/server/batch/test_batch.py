@@ -71,7 +71,7 @@ def written(path: Path, count: int, paths: Sequence[str] = PATHS) -> Path:
 
 
 def answers_in(path: Path) -> dict[str, Any]:
-    """The answers by their ids, each of which must be there once."""
+    """The answers by their ids; each id must be there once."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     by_id = {line["custom_id"]: line for line in lines}
     assert len(by_id) == len(lines)

@@ -58,7 +58,7 @@ class Fake(DraftSource):
 
 
 def answered(drafts: Drafts, costs: Costs, tokens: list[int], steps: int) -> int:
-    """The length of an answer after some steps, each of which samples ANSWER."""
+    """The length of an answer after some steps, when each step samples ANSWER."""
     for _ in range(steps):
         draft = drafts.best(99, costs)
         tokens += [ANSWER] * (1 + (len(draft) if set(draft) <= {ANSWER} else 0))
@@ -130,7 +130,7 @@ def test_a_source_that_begins_to_be_right_is_used_again() -> None:
 
 
 class Behind(Fixed):
-    """The first token of a draft takes three calls for one token, as that of a draft model may."""
+    """The first token of a draft takes three calls for one token, as a draft model's may."""
 
     @override
     def in_calls(self, seconds: float) -> float:

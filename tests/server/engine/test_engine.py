@@ -281,7 +281,7 @@ def test_the_state_shows_the_request_of_each_slot() -> None:
             async for event in short.events():
                 if isinstance(event, Token):
                     break
-            # The state is that of the end of a step, and a token is delivered within one.
+            # The state shows the end of a step, and a token is delivered within one.
             async with asyncio.timeout(5):
                 while not all(slot.generated_tokens for slot in engine.state().slots):
                     await asyncio.sleep(0.001)

@@ -48,7 +48,7 @@ def rows_of(*tokens: int) -> EmbeddingRows:
 
 @st.composite
 def prompts(draw: st.DrawFn) -> Prompt:
-    """Prompts of which many begin alike, with rows in some of them."""
+    """Prompts, many with the same beginning, and rows in some of them."""
     start = draw(st.sampled_from([(), (5, 6, 7, 8) * 3, (5, 6, 7, 8, 9) * 5]))
     rest = draw(st.lists(st.integers(3, POISON), min_size=1, max_size=8))
     if draw(st.booleans()):
@@ -305,7 +305,7 @@ def test_without_cache_prompt_nothing_is_restored_or_saved() -> None:
 
 @pytest.mark.parametrize("length", [33, 30])
 def test_equal_prompts_share_chunks_while_they_are_read(length: int) -> None:
-    """Eight chunks, of which the last one is whole or not, and the last token."""
+    """Eight chunks, the last one whole or not, and the last token."""
     cached, cache = reuse(*[tuple(range(3, 3 + length))] * 4, slots=4)
     assert sum(cached) == 3 * (length - 1)
     assert cache.state().misses == 8

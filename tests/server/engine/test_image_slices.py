@@ -146,7 +146,7 @@ def test_a_step_computes_slices_until_its_time_has_passed(
 def test_a_step_begins_no_slice_that_would_end_too_late(
     steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices of 10 ms, of which 25 ms have room for two."""
+    """Slices of 10 ms: 25 ms have room for two."""
     monkeypatch.setattr(step, "_IMAGE_SECONDS", 0.025)
     monkeypatch.setattr(time, "monotonic", lambda: steps.runtime.did.count("slice") / 100)
     steps.add(request_of(3, max_tokens=50))
@@ -187,7 +187,7 @@ def test_prompts_take_turns_with_slices(steps: Steps) -> None:
 
 
 def test_one_image_is_read_at_a_time(steps: Steps) -> None:
-    """A prompt of which text comes first is read up to its image meanwhile."""
+    """A prompt that begins with text is read up to its image meanwhile."""
     late = replace(looking(1), prompt=Prompt((3,) * 9, image(7), (5, 6)))
     requests = [looking(1, 2), looking(3, 4), late]
     for request in requests:

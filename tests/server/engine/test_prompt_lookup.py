@@ -124,7 +124,7 @@ def test_accepted_predictions_raise_what_is_expected_and_others_lower_it() -> No
 
 
 def test_late_predictions_weigh_more_than_early_ones() -> None:
-    """The same predictions, of which half are accepted in one part and none in the other."""
+    """The same predictions: half are accepted in one part and none in the other."""
     prompt = list(range(1000))
     accepted = [first + i for first in range(0, 400, 10) for i in range(3)]
     rejected = [first + i for first in range(500, 900, 10) for i in range(2)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.server.engine.chats import Tokens
 
 CHUNK, CONTEXT = 16, 4096
-ENTRY = (CONTEXT + 3) * 4  # bytes of a block of the fake runtime, and about those of a snapshot
+ENTRY = (CONTEXT + 3) * 4  # bytes of a block of the fake runtime, and about of a snapshot
 AMPLE = 10**9
 
 

@@ -95,7 +95,7 @@ def runtime_of(
     drafter: Literal["", "right", "wrong"] = "",
     pair_tokens: int = 0,
 ) -> Counting:
-    """A model of few tokens, of which each nearly determines the next one."""
+    """A model of few tokens; each nearly determines the next one."""
     return Counting(
         vocab_size=VOCAB,
         context=CONTEXT,

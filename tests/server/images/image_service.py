@@ -27,7 +27,7 @@ LIBRARY = fakes.gemma_like(special=SPECIAL)
 
 
 def image_service(**options: Any) -> LocalLanguageService:
-    """A service whose model reads images as SmolVLM does; `options` are those of fake_service."""
+    """A service whose model reads images as SmolVLM does; `options` as for fake_service."""
     fields = {"template": TEMPLATE, "context": 512, **options}
     return fakes.fake_service(LIBRARY, images=SETTINGS, image_rows=ROWS, **fields)
 

@@ -243,7 +243,7 @@ def test_certificates_are_checked(
 def test_each_surface_reads_images_at_addresses(
     host: str, visits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens of the prompt are those of the same image in base64."""
+    """The prompt has the tokens of the same image in base64."""
     monkeypatch.setattr(language_service, "image_fetcher", lambda: LOCAL)
     url = f"http://{host}/image.png"
     item = {"type": "input_image", "image_url": url}

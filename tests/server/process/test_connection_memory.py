@@ -47,7 +47,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Running]:
     pool = ModelPool([fakes.deployed(fakes.fake_service(LIBRARY))], connection_memory=memory)
     security = tls() if request.param == "https" else None
     bound = bind("127.0.0.1", 0)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # also that of connections
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # of connections, too
     server = DrainingServer(create_app(pool, on_start=ready.set), pool, tls=security, memory=memory)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()

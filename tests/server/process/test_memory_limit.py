@@ -147,7 +147,7 @@ def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
 
 
 def long_context(manifest: LanguageManifest, *, auto: bool = True) -> LanguageManifest:
-    """A manifest of 100,000 positions with rows of 24 kB, of which one layer keeps 512."""
+    """A manifest of 100,000 positions with rows of 24 kB; one layer keeps 512 of them."""
     caches = tuple(
         CacheSpec(name=name, rows=rows + 4, width=1000, dtype="f32")
         for name, rows in (("far", 100_000), ("near", 512), ("far", 100_000))

@@ -130,7 +130,7 @@ class ScriptedListener(Listener):
 
     @override
     def align(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Each token is spoken in the two states after those of the token before."""
+        """Each token is spoken in the two states after the states of the token before."""
         self.read_tokens.append(list(tokens))
         token, state = np.ogrid[: len(tokens), :STATES]
         return np.where(state // 2 == token, 9.0, 0.0).astype(np.float32)[np.newaxis]

@@ -49,7 +49,7 @@ HOUR = 3600
 
 @dataclass
 class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """The state of the authorization server. `url` is that of the MCP server.
+    """The state of the authorization server. `url` is the MCP server's.
 
     `registers` says whether it registers clients by itself; `grants` counts its tokens.
     """

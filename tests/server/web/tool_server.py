@@ -36,7 +36,7 @@ def _tools(name: str) -> MCPServer[Any]:
 
     @server.tool()
     def draw() -> list[str | Image]:
-        """Draw two pictures, of which no browser reads the second one."""
+        """Draw two pictures; no browser reads the second one."""
         return ["drawn", Image(data=PICTURE, format="png"), Image(data=b"no", format="png")]
 
     return server

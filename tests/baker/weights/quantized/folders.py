@@ -39,7 +39,7 @@ def config() -> ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """The two folders, the tensors of the quantized one, and those of the plain one."""
+    """The two folders, the tensors of the quantized one, and the tensors of the plain one."""
 
     quantized: Path
     plain: Path

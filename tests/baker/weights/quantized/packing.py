@@ -34,7 +34,7 @@ class Packed:
 
 
 def scales(rng: np.random.Generator, bits: int, *shape: int) -> Array:
-    """Scales with which weights of `bits` bits are about as large as those of a model."""
+    """Scales that make weights of `bits` bits about as large as a model's."""
     return (rng.uniform(0.2, 0.4, shape) / (1 << bits)).astype(np.float16)
 
 

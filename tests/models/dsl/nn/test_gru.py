@@ -154,7 +154,7 @@ def test_each_form_is_what_it_says(case: Case) -> None:
 
 @pytest.mark.parametrize(("form", "grows"), [("unrolled", True), ("loop", False), ("fused", False)])
 def test_the_size_of_a_long_sequence(form: str, grows: bool) -> None:
-    """A loop's graph has one size; that of the fused form is bounded by its blocks."""
+    """A loop's graph has one size; the fused form's is bounded by its blocks."""
 
     def size(steps: int) -> int:
         graph = dataclasses.replace(ONE_LAYER, steps=steps).graph(F32, form)

@@ -58,7 +58,7 @@ def test_no_op_is_left_out(request: pytest.FixtureRequest) -> None:
 
 
 def first_graphs() -> Iterator[Graph]:
-    """Every op's first sample, and that of an op whose lowering is wrong."""
+    """Every op's first sample, and the sample of an op whose lowering is wrong."""
     for op in REGISTRY.values():
         with suppress(Exception):  # of an op that cannot be traced its own test says why
             yield cases(op)[0].graph()

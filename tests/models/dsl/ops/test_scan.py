@@ -148,7 +148,7 @@ def test_a_loop_in_a_loop_compiles(tmp_path: Path) -> None:
 
 
 def shrunk(state: Tensor, add: Tensor, ids: Tensor) -> Tensor:
-    """A body that scatters; its zeros are those of every turn, and of other nodes."""
+    """A body that scatters; every turn and other nodes share its zeros."""
     zeros = ops.full_like(state, 0.0)
     return ops.tanh(state * 0.5 + ops.scatter(zeros, ids, state * add, combine="add"))
 

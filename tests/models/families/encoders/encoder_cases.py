@@ -202,7 +202,7 @@ HAVE_TYPES = ("bert", "nomic-bert")
 
 
 def token_types(case: EncoderCase, count: int) -> list[int]:
-    """The types of a pair's tokens, of which the first one has a third; 0 where all are alike."""
+    """The types of a pair's tokens: the first text has a third; 0 where all are alike."""
     first = count // 3 if case.architecture in HAVE_TYPES else count
     return [0] * first + [1] * (count - first)
 
@@ -210,7 +210,7 @@ def token_types(case: EncoderCase, count: int) -> list[int]:
 def write_folder(
     files: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], folder: Path
 ) -> None:
-    """A folder with these JSON files and random tensors, those of modules in their own folders."""
+    """A folder with these JSON files and random tensors; modules have their own folders."""
     for path, data in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(json.dumps(data), encoding="utf-8")

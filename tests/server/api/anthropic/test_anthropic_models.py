@@ -158,6 +158,6 @@ def test_other_clients_get_the_form_of_openai(client: httpx.Client) -> None:
 
 
 def test_a_body_of_another_form_is_unchanged() -> None:
-    """Such as that of /health, which says what the self-test found."""
+    """Such as the body of /health, which says what the self-test found."""
     for body in (b'{"status": "self_test_failed"}', b"[]", b'{"error": "x"}'):
         assert converted_bytes(AnthropicErrors(), body, 503) == body

@@ -53,7 +53,7 @@ def ended(client: Any, id_: str) -> Any:
 
 
 def stored(store: Store, owner: str = "", *, status: str = "in_progress", year: int = 2999) -> None:
-    """Store a batch of which a server has answered one request of two."""
+    """Store a batch; a server has answered one of its two requests."""
     record = {
         "object": "message_batch",
         "id": "msgbatch_a",

@@ -64,7 +64,7 @@ def test_a_response_is_continued(client: openai.OpenAI, stream: bool) -> None:
     assert second.usage.input_tokens == tokens(client, whole)
     third = [*whole, TALK[1], message("user", "x")]
     assert tokens(client, "x", previous_response_id=second.id) == tokens(client, third)
-    # Instructions are those of one request.
+    # Instructions belong to one request.
     assert tokens(client, "x", previous_response_id=second.id, instructions="Be brief.") > tokens(
         client, "x", previous_response_id=ask(client, "the cat", previous_response_id=first.id,
                                               instructions="Be brief. " * 9).id
