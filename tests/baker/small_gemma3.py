@@ -13,6 +13,7 @@ import numpy as np
 from examples.train_tiny_gemma import initial
 from hearthd.models.families.gemma3_images import ARCHITECTURE, Config
 from tests.baker.small_smolvlm import write_model
+from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,14 +81,7 @@ def _config() -> dict[str, Any]:
         "mm_tokens_per_image": ROWS,
         "text_config": {
             "model_type": "gemma3_text",
-            "num_hidden_layers": CONFIG.layers,
-            "hidden_size": CONFIG.hidden,
-            "intermediate_size": CONFIG.ffn,
-            "num_attention_heads": CONFIG.heads,
-            "num_key_value_heads": CONFIG.kv_heads,
-            "head_dim": CONFIG.head_dim,
-            "max_position_embeddings": CONFIG.max_context,
-            "vocab_size": CONFIG.vocab_size,
+            **text_sizes(CONFIG),
             "query_pre_attn_scalar": 64,
             "sliding_window": CONFIG.windows[0],
             "layer_types": ["sliding_attention", "full_attention"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.families.qwen35_images import ARCHITECTURE, Config
 from tests.baker.small_smolvlm import write_model
 from tests.models.families.cases import random_tensors
+from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,14 +79,7 @@ def _config() -> dict[str, Any]:
         "text_config": {
             "model_type": "qwen3_5_text",
             "eos_token_id": token("<|im_end|>"),
-            "num_hidden_layers": CONFIG.layers,
-            "hidden_size": CONFIG.hidden,
-            "intermediate_size": CONFIG.ffn,
-            "num_attention_heads": CONFIG.heads,
-            "num_key_value_heads": CONFIG.kv_heads,
-            "head_dim": CONFIG.head_dim,
-            "max_position_embeddings": CONFIG.max_context,
-            "vocab_size": CONFIG.vocab_size,
+            **text_sizes(CONFIG),
             "rms_norm_eps": CONFIG.norm_eps,
             "layer_types": ["linear_attention", "full_attention"],
             "linear_num_key_heads": CONFIG.key_heads,

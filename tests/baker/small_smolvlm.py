@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from examples.train_tiny_gemma import initial
 from hearthd.models.families.smolvlm import ARCHITECTURE, Config
+from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,14 +96,7 @@ def _config() -> dict[str, Any]:
         "eos_token_id": 256 + SPECIAL.index("<end_of_utterance>"),
         "text_config": {
             "model_type": "llama",
-            "num_hidden_layers": CONFIG.layers,
-            "hidden_size": CONFIG.hidden,
-            "intermediate_size": CONFIG.ffn,
-            "num_attention_heads": CONFIG.heads,
-            "num_key_value_heads": CONFIG.kv_heads,
-            "head_dim": CONFIG.head_dim,
-            "max_position_embeddings": CONFIG.max_context,
-            "vocab_size": CONFIG.vocab_size,
+            **text_sizes(CONFIG),
             "rms_norm_eps": CONFIG.norm_eps,
             "rope_theta": CONFIG.rope_base,
         },

@@ -18,6 +18,7 @@ from hearthd.baker.adapters.adapter import write_adapter
 from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.catalog import ARCHITECTURES
 from tests.models.lora.lora_cases import CASES, LoraCase
+from tests.models.text_sizes import text_sizes
 
 FOLDER = Path(__file__).parent / "gguf_adapters"
 _CLASSES = {"gemma3": "Gemma3ForCausalLM", "llama": "LlamaForCausalLM"}
@@ -32,14 +33,7 @@ def write_folder(folder: Path, case: LoraCase) -> None:
     write_adapter(folder, settings, case.initial(), architecture, config)
     base = {
         "architectures": [_CLASSES[case.architecture]],
-        "num_hidden_layers": config.layers,
-        "hidden_size": config.hidden,
-        "intermediate_size": config.ffn,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_context,
-        "vocab_size": config.vocab_size,
+        **text_sizes(config),
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_base,
         "sliding_window": 4,

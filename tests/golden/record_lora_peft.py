@@ -19,6 +19,7 @@ import transformers
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.families.gemma3 import Config as Gemma3Config
 from tests.models.lora.lora_cases import CASES, GOLDEN, OPTIMIZER, SCHEDULE, STEPS
+from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from tests.models.lora.lora_cases import Array, LoraCase
@@ -30,14 +31,7 @@ def base_model(case: LoraCase) -> Any:
     """The model in transformers, float64."""
     config = case.config
     shape: dict[str, Any] = {
-        "num_hidden_layers": config.layers,
-        "hidden_size": config.hidden,
-        "intermediate_size": config.ffn,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_context,
-        "vocab_size": config.vocab_size,
+        **text_sizes(config),
         "rms_norm_eps": config.norm_eps,
         "attn_implementation": "eager",
     }

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import END, hugging_face_config, tokenizer
 from hearthd.models.families.gemma3 import ARCHITECTURE, Config
+from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,16 +39,9 @@ def write_model(folder: Path, config: Config = CONFIG) -> Path:
         tensors[stored.name] = values.astype(np.float32)
     save_file(tensors, folder / "model.safetensors")
     settings: dict[str, Any] = hugging_face_config() | {
-        "vocab_size": config.vocab_size,
-        "num_hidden_layers": config.layers,
-        "hidden_size": config.hidden,
-        "intermediate_size": config.ffn,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
+        **text_sizes(config),
         "query_pre_attn_scalar": 16,
         "layer_types": ["full_attention"],
-        "max_position_embeddings": config.max_context,
     }
     del settings["sliding_window_pattern"]
     (folder / "config.json").write_text(json.dumps(settings))
