@@ -124,6 +124,22 @@ class OpenWebUI:
         body = {"model": f"{self._model}:latest", "input": [GREETING, "Hello."]}
         return len(self.post("/ollama/api/embed", body)["embeddings"]) == len(body["input"])
 
+    def titles(self) -> bool:
+        """Whether a conversation gets a title. Requests for its tags have no limit of tokens."""
+        body = {"model": self._model, "messages": MESSAGES}
+        answer = self.post("/api/v1/tasks/title/completions", body)
+        return bool(answer["choices"][0]["message"]["content"])
+
+    def finds_in_documents(self) -> bool:
+        """Whether a file is embedded, and found by a question."""
+        text = {"file": ("dogs.txt", b"The dog is called Ada.", "text/plain")}
+        parameters = {"process_in_background": "false"}
+        response = self._client.post("/api/v1/files/", files=text, params=parameters)
+        response.raise_for_status()
+        body = {"collection_name": f"file-{response.json()['id']}", "query": "dog", "k": 1}
+        found = self.post("/api/v1/retrieval/query/doc", body)
+        return "Ada" in found["documents"][0][0]
+
     def _body(self, fields: dict[str, Any]) -> dict[str, Any]:
         greeting = [{"role": "user", "content": GREETING}]
         body = {"model": self._model, "messages": greeting, "stream": False}
@@ -140,7 +156,7 @@ def running(base: str, model: str) -> Iterator[OpenWebUI]:
         backend = subprocess.Popen(
             [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,
-            env=_variables(base, folder),
+            env=_variables(base, model, folder),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -154,17 +170,19 @@ def running(base: str, model: str) -> Iterator[OpenWebUI]:
             backend.wait()
 
 
-def _variables(base: str, folder: str) -> dict[str, str]:
+def _variables(base: str, model: str, folder: str) -> dict[str, str]:
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return given | {
         "ANONYMIZED_TELEMETRY": "false",
-        "BYPASS_EMBEDDING_AND_RETRIEVAL": "true",
         "DATA_DIR": folder,
         "OFFLINE_MODE": "true",
         "OLLAMA_BASE_URL": base,
         "OPENAI_API_BASE_URL": f"{base}/v1",
         "OPENAI_API_KEY": "none",
         "RAG_EMBEDDING_ENGINE": "openai",
+        "RAG_EMBEDDING_MODEL": model,
+        "RAG_OPENAI_API_BASE_URL": f"{base}/v1",
+        "RAG_OPENAI_API_KEY": "none",
         "WEBUI_AUTH": "false",
         "WEBUI_SECRET_KEY": "none",
     }
@@ -194,6 +212,8 @@ def features(base: str, model: str) -> Iterator[Feature]:
         yield SCHEMA, backend.matches_schema
         yield "Ollama: chat", backend.chats_over_ollama
         yield EMBEDDINGS, backend.embeds
+        yield "title", backend.titles
+        yield "documents", backend.finds_in_documents
 
 
 if __name__ == "__main__":
