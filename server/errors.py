@@ -49,9 +49,10 @@ class ModelNotFound(RequestError):
 
 
 class NotStored(RequestError):
-    """The client has no stored response, conversation or item of this id."""
+    """The client has no stored response, conversation or item of this id, which `field` has."""
 
-    def __init__(self, id_: str) -> None:
+    def __init__(self, id_: str, *, field: str | None = None) -> None:
+        self.field = field
         super().__init__(
             f"{json.dumps(id_[:_MAX_SHOWN])}: not stored: it was deleted, dropped to make room, or "
             "never stored"

@@ -150,6 +150,8 @@ def describe(error: BaseException) -> ErrorResponse:
         return ErrorResponse(error=body.error.model_copy(update={"code": "model_not_found"}))
     if isinstance(error, InvalidRequest):
         return _invalid(code, error)
+    if isinstance(error, NotStored):
+        return fault(code, str(error), error.field)
     if isinstance(error, QueueFull):
         return fault(code, str(error), queued=error.queued, limit=error.limit)
     return fault(code, str(error))

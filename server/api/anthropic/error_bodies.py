@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _PATHS = "/v1/messages"
 VERSION_HEADER = "anthropic-version"  # the header that every client of Anthropic's API sends
+# Anthropic's packages answer thread_not_found with the whole conversation.
+THREAD_FIELD = "thread.previous_message_id"
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -41,6 +43,9 @@ class AnthropicErrorDetail(BaseModel):
 
     type: str = Field(description="The class of the error, such as invalid_request_error.")
     message: str = Field(description="The reason, in a sentence.")
+    details: dict[str, str] = Field(
+        default_factory=dict, description="For a thread: `error_code` is thread_not_found."
+    )
 
 
 class AnthropicErrorResponse(BaseModel):
@@ -83,14 +88,13 @@ class AnthropicErrors(ErrorForm):
     @override
     def converted(self, body: dict[str, Any], status: int) -> dict[str, Any]:
         error = body["error"]
-        return {
-            "type": "error",
-            "error": {
-                "type": _TYPES.get(status, "invalid_request_error"),
-                "message": error["message"],
-            },
-            "request_id": error.get("request_id"),
+        detail = {
+            "type": _TYPES.get(status, "invalid_request_error"),
+            "message": error["message"],
         }
+        if error.get("param") == THREAD_FIELD:
+            detail["details"] = {"error_code": "thread_not_found"}
+        return {"type": "error", "error": detail, "request_id": error.get("request_id")}
 
     @override
     def add_headers(self, headers: MutableHeaders) -> None:

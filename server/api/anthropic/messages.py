@@ -9,20 +9,21 @@ from typing_extensions import override
 
 from hearthd.server.api.anthropic import message_blocks
 from hearthd.server.api.anthropic.client_tools import CLIENT_TOOLS
-from hearthd.server.api.anthropic.error_bodies import ERRORS
+from hearthd.server.api.anthropic.error_bodies import ERRORS, THREAD_FIELD
 from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from hearthd.server.api.conversations.content import Content
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
-from hearthd.server.api.fields import Fields, JsonObject, MaxTokens
+from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Text
 from hearthd.server.api.generation_fields import StopString, without_empty
 from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.surface import surface
+from hearthd.server.errors import NotStored
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
@@ -41,6 +42,16 @@ class Thinking(Fields):
     budget_tokens: int | None = Field(
         default=None, ge=0, description="Number of tokens after which the reasoning is ended."
     )
+
+
+class Thread(Fields):
+    """The thread of a conversation. The server keeps none."""
+
+    type: Literal["create", "continue"] = Field(
+        description="create is accepted and ignored. continue is a 404, after which Anthropic's "
+        "packages send the whole conversation."
+    )
+    previous_message_id: Text = Field("", description="For continue: the latest message.")
 
 
 class OutputFormat(Fields):
@@ -98,6 +109,7 @@ class MessagesRequest(TurnFields):
     thinking: Thinking | None = Field(
         None, description="Whether the model reasons, and for how long."
     )
+    thread: Thread | None = Field(None, description="A conversation that the server keeps.")
     output_config: OutputConfig | None = Field(None, description="Options of the answer.")
     output_format: OutputFormat | None = Field(
         None, description="Another name of `format` in output_config."
@@ -142,7 +154,9 @@ class MessagesRequest(TurnFields):
         return {"enable_thinking": thinks, **variables}
 
     def conversation(self) -> Conversation:
-        """The conversation and its tools; raises InvalidRequest."""
+        """The conversation and its tools; raises InvalidRequest and NotStored."""
+        if self.thread and self.thread.type == "continue":
+            raise NotStored(self.thread.previous_message_id, field=THREAD_FIELD)
         tools = message_blocks.tools(self.tools)
         return Conversation(
             messages=message_blocks.messages(self.system, self.messages),

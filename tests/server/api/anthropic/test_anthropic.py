@@ -287,3 +287,18 @@ def test_a_failed_stream_ends_with_anthropics_error(monkeypatch: pytest.MonkeyPa
         name, data = events(client)[-1]
     assert (name, data["type"], data["error"]["type"]) == ("error", "error", "api_error")
     assert "secret" not in str(data)
+
+
+def test_a_thread_that_continues_is_not_found(client: httpx.Client) -> None:
+    ask(client, thread={"type": "create"})
+    results = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}]
+    body = {"max_tokens": 8, "messages": [{"role": "user", "content": results}]}
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        response = client.post(path, json={**body, "thread": thread})
+        assert response.status_code == 404
+        error = response.json()["error"]
+        assert error["type"] == "not_found_error"
+        assert error["message"].startswith('"msg_1": not stored')
+        assert error["details"] == {"error_code": "thread_not_found"}
+    assert "details" not in client.get("/v1/messages/batches/msgbatch_1").json()["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hearthd.server.app import Guards
 from tests.server import templates
 from tests.server.api.anthropic.client_package import client_of, package
 from tests.server.openai_servers import chatty, scripted
+from tools.clients import scripted_model
 
 KEY = "a long enough key"
 GUARDS = Guards(api_keys=(KEY,))
@@ -91,3 +93,22 @@ def test_errors_become_the_clients_exceptions() -> None:
     other = client_of(chatty(), key="another long key", guards=GUARDS)
     with other as client, pytest.raises(package().AuthenticationError):
         client.messages.create(model="any", max_tokens=5, messages=HELLO)
+
+
+def test_the_tool_runner_goes_on_without_a_thread() -> None:
+    results = []
+
+    def read(file: str) -> str:
+        """Read a file."""
+        results.append(file)
+        return "It is blue."
+
+    call = json.dumps({"name": "read", "arguments": {"file": "a.txt"}})
+    asked = {"role": "user", "content": f"say: {call}\nsay: {call}"}
+    with client_of(scripted_model.service()) as client:
+        runner = client.beta.messages.tool_runner(
+            model="any", max_tokens=500, messages=[asked], tools=[package().beta_tool(read)]
+        )
+        last = runner.until_done()
+    assert results == ["a.txt", "a.txt"]
+    assert last.content[-1].text == "It is blue."
