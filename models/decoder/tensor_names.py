@@ -269,7 +269,8 @@ class TensorNames:
         for joined, parts in self.joined_in_gguf.items():
             for number, part in enumerate(parts):
                 stored = name.replace(f".{part}.", f".{joined}.")
-                is_joined = stored == name or name not in names
+                rest = [name.replace(f".{part}.", f".{other}.") for other in parts]
+                is_joined = not {*rest, name}.difference([stored]).intersection(names)
                 if f".{part}." in name and stored in names and is_joined:
                     return StoredTensor(stored, share=(number, len(parts)))
         return None

@@ -26,10 +26,15 @@ class WholeSequences(LayerCache):
     """A layer whose tokens see those before them in their sequence, each from position 0.
 
     All sequences are one product, and no token is copied into a buffer.
+
+    added  is added to the scores, broadcast to (B, H, L, L) from the end
     """
 
-    def __init__(self, *, sequences: int, length: int, window: int | None) -> None:
+    def __init__(
+        self, *, sequences: int, length: int, window: int | None, added: Tensor | None = None
+    ) -> None:
         super().__init__(buffers=[], starts=[], keys=length, window=window)
+        self._added = added
         self._sequences = sequences
         self._shared: tuple[Tensor, Tensor] | None = None
 
@@ -65,7 +70,14 @@ class WholeSequences(LayerCache):
         sinks: Tensor | None = None,
     ) -> Tensor:
         mixed = f.scaled_dot_product_attention(
-            self._batched(query), keys, values, seen=self.seen(), sinks=sinks, scale=scale, cap=cap
+            self._batched(query),
+            keys,
+            values,
+            seen=self.seen(),
+            mask=self._added,
+            sinks=sinks,
+            scale=scale,
+            cap=cap,
         )
         rows, heads, width = query.shape
         return ops.reshape(mixed, shape=(rows, heads * width))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
 from hearthd.models.decoder.whole_sequences import WholeSequences
@@ -44,9 +45,21 @@ class Texts:
         """The position of each token in its text, i32 (N,)."""
         return f.flatten(ops.iota(shape=self.shape, axis=1, dtype=DType.I32))
 
-    def layer(self, window: int | None = None) -> LayerCache:
-        """The tokens that a layer attends to: those less than `window` positions away, or all."""
-        return _BothDirections(self, window)
+    def layer(self, window: int | None = None, added: Tensor | None = None) -> LayerCache:
+        """The tokens that a layer attends to: those less than `window` positions away, or all.
+
+        added  is added to the scores: f32 (1, H, T, T)
+        """
+        return _BothDirections(self, window, added)
+
+    def alibi(self, heads: int) -> Tensor:
+        """What scores lose with the distance of tokens (Press et al., 2021): f32 (1, H, T, T)."""
+        _, length = self.shape
+        shape = (1, heads, length, length)
+        slopes = ops.constant(value=np.array(alibi_slopes(heads), np.float32))
+        distance = ops.convert(_distance(shape), dtype=DType.F32)
+        # Fused into each layer's softmax, it would need a stack of 3 MB for texts of 2048 tokens.
+        return ops.barrier(-distance * ops.broadcast(slopes, shape=shape, axes=(1,)))
 
     def pooled(self, x: Tensor, pooling: str) -> Tensor:
         """Hidden states (N, E) -> a vector of each text (B, E).
@@ -75,12 +88,23 @@ def both_sides(windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
     return tuple(window and window // 2 + 1 for window in windows)
 
 
+def alibi_slopes(heads: int) -> list[float]:
+    """The slopes of ALiBi.
+
+    For a power of two they are the powers of 2^(-8 / heads); other heads have every second of the
+    slopes for twice that power.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    return slopes + [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
+
+
 class _BothDirections(WholeSequences):
     """A layer whose tokens see all tokens of their text, but no padding."""
 
-    def __init__(self, texts: Texts, window: int | None) -> None:
+    def __init__(self, texts: Texts, window: int | None, added: Tensor | None) -> None:
         batch, length = texts.shape
-        super().__init__(sequences=batch, length=length, window=window)
+        super().__init__(sequences=batch, length=length, window=window, added=added)
         self._counts = texts.counts
 
     @override
@@ -92,7 +116,13 @@ class _BothDirections(WholeSequences):
         seen = ops.compare(key, count, direction="LT")
         if self.window is None:
             return seen
-        query = ops.iota(shape=shape, axis=2, dtype=DType.I32)
-        distance = ops.maximum(query, key) - ops.minimum(query, key)
+        distance = _distance(shape)
         window = ops.full_like(distance, self.window)
         return ops.logical_and(seen, ops.compare(distance, window, direction="LT"))
+
+
+def _distance(shape: tuple[int, int, int, int]) -> Tensor:
+    """The positions between a query, along the third axis, and a key, along the fourth: i32."""
+    query = ops.iota(shape=shape, axis=2, dtype=DType.I32)
+    key = ops.iota(shape=shape, axis=3, dtype=DType.I32)
+    return ops.maximum(query, key) - ops.minimum(query, key)

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.latent_attention import LatentConfig
@@ -322,6 +322,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
     """Write an encoder's file; returns its path."""
     if architecture == "qwen3-reranker":
         return _write_reranker(source, path, config)
+    architecture = ENCODERS[architecture].name_in_gguf
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_causal_attention(False)
     if architecture == "gemma-embedding":

@@ -364,6 +364,10 @@ SIZES: Mapping[str, Size] = {
     "gte": decoder(
         768, 3072, 12, 12, 64, 250048, rope_base=16e4, token_types=1, max_context=8192
     ),
+    # jinaai/jina-embeddings-v2-base-en
+    "jina-v2": Size(768, 3072, 12, 12, 64, 30528, {"token_types": 2, "max_context": 8192}),
+    # jinaai/jina-embeddings-v2-base-code
+    "jina-v2-code": Size(768, 3072, 12, 12, 64, 61056, {"token_types": 2, "max_context": 8192}),
     # answerdotai/ModernBERT-base
     "modernbert": decoder(
         768, 1152, 12, 12, 64, 50368, rope_base=16e4, local_rope_base=1e4, windows=(None, 65),

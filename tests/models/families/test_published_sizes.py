@@ -95,6 +95,8 @@ COVERED = (
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
     ("gte", "bf16", "encode_1x128"),
+    ("jina-v2", "int8-g32", "encode_1x128"),
+    ("jina-v2-code", "bf16", "encode_8x16"),
     ("modernbert", "int8-g32", "encode_1x128"),
     ("nomic-bert", "f32", "encode_8x16"),
     ("qwen3-reranker", "int8-g32", "encode_1x128"),

@@ -125,6 +125,20 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         },
         modules=_pooling("cls"),
     ),
+    "jina-v2": EncoderCase(
+        architecture="jina-bert-v2", config="JinaBertConfig", arguments=_BERT
+    ),
+    "jina-v2-cls": EncoderCase(
+        architecture="jina-bert-v2",
+        config="JinaBertConfig",
+        arguments={**_BERT, "num_attention_heads": 6, "layer_norm_eps": 1e-6, "type_vocab_size": 3},
+        modules=_pooling("cls"),
+    ),
+    "jina-v2-code": EncoderCase(
+        architecture="jina-bert-v2-code",
+        config="JinaBertConfig",
+        arguments={**_BERT, "num_attention_heads": 3, "for_code": True},
+    ),
     "modernbert": EncoderCase(
         architecture="modern-bert", config="ModernBertConfig", arguments=_MODERN,
         modules=_pooling("cls"),
@@ -198,7 +212,7 @@ TEXTS = [np.random.default_rng(count).integers(3, 96, count).tolist() for count 
 
 
 # The architectures with token types.
-HAVE_TYPES = ("bert", "nomic-bert")
+HAVE_TYPES = ("bert", "jina-bert-v2", "jina-bert-v2-code", "nomic-bert")
 
 
 def token_types(case: EncoderCase, count: int) -> list[int]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import SafetensorsSource
@@ -125,6 +127,33 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     close(actual, recording.vectors, TOLERANCE)
 
 
+def test_older_files_of_jina_v2_have_gate_and_up_apart(tmp_path: Path) -> None:
+    folder, path = tmp_path / "model", tmp_path / "model.gguf"
+    folder.mkdir()
+    recording = recorded_encoder("jina-v2")
+    recording.write(folder)
+    config: Any = opened(folder, "jina-bert-v2").config
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if "gated_layers" in name]:
+        gate, up = np.split(tensors.pop(name), 2)
+        tensors[name.replace("layers.", "layers_w.")] = gate
+        tensors[name.replace("layers.", "layers_v.")] = up
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = opened(
+        write_encoder(SafetensorsSource(folder), path, "jina-bert-v2", config), "jina-bert-v2"
+    )
+    (graph,) = model.program.graphs
+    (actual,) = evaluate(graph, padded("jina-v2", LENGTH, TEXTS), model.parameters)
+    close(actual, recording.vectors, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["bert", "jina-v2", "jina-v2-code"])
+def test_models_with_the_type_bert_are_told_apart(name: str, tmp_path: Path) -> None:
+    recorded_encoder(name).write(tmp_path)
+    family = identify(open_weights(tmp_path), None)
+    assert (family.name, family.architecture) == (name, ENCODER_CASES[name].architecture)
+
+
 # --- compiled, with matrices of int8
 
 SHORT = 16
@@ -142,6 +171,8 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
     "gte": ("gte", {**BERT, "rope_base": 1e3}),
+    "jina-v2": ("jina-bert-v2", BERT),
+    "jina-v2-code": ("jina-bert-v2-code", BERT),
     "modernbert": (
         "modern-bert",
         {**SHAPE, "rope_base": 1e4, "local_rope_base": 1e3, "windows": (None, 4)},
@@ -228,6 +259,9 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
             {"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 8.0}},
             "type 'ntk' is not supported",
         ),
+        ("jina-v2", {"feed_forward_type": "reglu"}, "feed_forward_type = 'reglu', supported is "),
+        ("jina-v2", {"position_embedding_type": "absolute"}, "position_embedding_type: supported "),
+        ("jina-v2-code", {"auto_map": None}, "auto_map: qk-post-norm is for the models for code"),
         ("nomic-bert", {"moe_every_n_layers": 2}, "unknown key moe_every_n_layers"),
         ("nomic-bert", {"head_dim": 16}, "head_dim = 16, supported is 12"),
         ("nomic-bert", {"qkv_proj_bias": True}, "qkv_proj_bias = True, supported is False"),
