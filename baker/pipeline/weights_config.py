@@ -170,7 +170,7 @@ def _families_of(source: WeightSource) -> list[str]:
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(
-            f"{where}: got {written_for!r:.80}, expected one of {', '.join(sorted(names_of))}"
+            f"{where}: got {written_for!r:.80}, which is not a supported architecture; "
             f"{_same_layers(source) or _nearest(names, names_of)}"
         )
     return names_of[str(written_for)]
@@ -218,23 +218,23 @@ def _same_layers(source: WeightSource) -> str:
     names = with_layers_of(source)
     if not names:
         return ""
-    layers = "; it has the layers of " + " or ".join(f"`{name}`" for name in names)
+    layers = "it has the layers of " + " or ".join(f"`{name}`" for name in names)
     if len(names) == 1:
         return f"{layers}; bake it with `--as {names[0]}`"
     return f"{layers}; bake it with `--as` and the name that its definition says"
 
 
 def _nearest(written_for: object, models_of: Mapping[str, Sequence[str]]) -> str:
-    """The end of a message: the supported architecture with the most similar name, if any.
+    """The end of a message: the supported architectures with similar names, if any.
 
     `written_for` is a name, or a list of classes such as LlamaForCausalLM.
     """
     names = written_for if isinstance(written_for, list) else [written_for]
     for name in map(str, names):
         plain = name.lower().partition("for")[0] or name.lower()
-        for near in difflib.get_close_matches(plain, models_of, n=1, cutoff=0.7):
-            return f"; the nearest is {near}"
-    return ""
+        if near := difflib.get_close_matches(plain, models_of, cutoff=0.7):
+            return f"similar supported names: {', '.join(near)}"
+    return "docs/supported-models.md lists the supported ones"
 
 
 def read_config(source: WeightSource, architecture: ArchitectureFiles[Any]) -> Any:

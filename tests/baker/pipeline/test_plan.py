@@ -120,7 +120,7 @@ def test_a_folder_without_a_tokenizer_is_refused_before_the_bake(tmp_path: Path)
 
 def test_weights_of_no_known_architecture_are_rejected() -> None:
     source: Any = OnlyMetadata("gguf", {"general.architecture": "mamba"})
-    with pytest.raises(ConfigError, match=r"got 'mamba', expected one of apertus, .*bert, "):
+    with pytest.raises(ConfigError, match="got 'mamba', which is not a supported architecture; "):
         identify(source, None)
 
 
