@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 # Filters that no chat template needs, whose results cannot be estimated.
 REMOVED_FILTERS = frozenset("center pprint urlize wordwrap xmlattr".split())
 
-# Methods of Python's own values that a template may call.
+
+class ChangeableList(list[Any]):
+    """A list that a template writes, which nothing outside of it reads."""
+
+
+# Methods of Python's own values that a template may call. Jinja's sandbox, with which transformers
+# renders, forbids the ones that change a list; Kimi K2's template needs them for results of tools.
 METHODS: Mapping[type, frozenset[str]] = {
+    ChangeableList: frozenset("append copy count index pop".split()),
     str: frozenset(
         "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit "
         "islower isnumeric isspace istitle isupper join lower lstrip partition removeprefix "

@@ -28,6 +28,7 @@ from hearthd.text.templates.template_budget import Budget, LimitExceeded
 from hearthd.text.templates.template_operations import (
     METHODS,
     REMOVED_FILTERS,
+    ChangeableList,
     check_fields,
     check_filter,
     check_method,
@@ -97,6 +98,12 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self._budget.spend(self._budget.size_of(value))
         return value
 
+    def changeable(self, value: list[Any]) -> ChangeableList:
+        """A list that the template writes, counted: it may add to it."""
+        changeable = ChangeableList(value)
+        self.checked(changeable)
+        return changeable
+
     def joined(self, *parts: Any) -> str:
         """The operator `~`."""
         return self.concat(map(str, parts))
@@ -132,6 +139,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """As Jinja's; of Python's own values only METHODS."""
         known = next((names for type_, names in METHODS.items() if isinstance(obj, type_)), None)
+        if isinstance(obj, ChangeableList):
+            return attr in METHODS[ChangeableList]
         return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
 
     @override
@@ -231,8 +240,13 @@ class _Checks(NodeTransformer):
         return self._placed(self._call("joined", node.nodes))
 
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
-        """Count a literal that holds values; one of constants is as small as its source."""
+        """Count a literal that holds values; one of constants is as small as its source.
+
+        The template may add to its lists.
+        """
         self.generic_visit(node)
+        if isinstance(node, nodes.List):
+            return self._placed(self._call("changeable", [node]))
         if isinstance(node, nodes.Tuple) and node.ctx != "load":
             return node
         if all(isinstance(item, nodes.Const) for item in node.iter_child_nodes()):
