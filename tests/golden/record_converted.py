@@ -44,6 +44,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "cohere2": {"rotary_pct": 1.0},
     "deepseek2-glm": {"first_k_dense_replace": 1},
     "deepseek2-v3": {"scoring_func": "sigmoid"},
+    "eurobert": {"classifier_pooling": None, "clf_pooling": "late"},
     "exaone-": {"architectures": ["ExaoneForCausalLM"]},
     "hunyuan-moe": {
         "max_position_embeddings": 32768, "moe_intermediate_size": [56] * 3, "moe_topk": [2] * 3,

@@ -76,6 +76,7 @@ FILES = {
     "embeddinggemma": File(tokenizer=("llama",)),
     "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "ernie4_5_moe": File(templates=("ernie 4.5",), tokenizer=("llama",)),
+    "eurobert": File(),
     "exaone": File(varies="llama", templates=("exaone 4",)),
     "exaone4": File(templates=("exaone 4",)),
     "falcon_h1": File(templates=("chatml",)),

@@ -325,7 +325,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
     architecture = ENCODERS[architecture].name_in_gguf
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_causal_attention(False)
-    if architecture == "gemma-embedding":
+    if architecture in ("eurobert", "gemma-embedding"):
         add_config(writer, architecture, config)
     else:
         _add_encoder(writer, architecture, config)

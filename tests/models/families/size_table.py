@@ -360,6 +360,8 @@ SIZES: Mapping[str, Size] = {
     "embeddinggemma": decoder(
         768, 1152, 3, 1, 256, 262144, query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
+    # EuroBERT/EuroBERT-210m
+    "eurobert": decoder(768, 3072, 12, 12, 64, 128256, rope_base=25e4, max_context=8192),
     # Snowflake/snowflake-arctic-embed-m-v2.0
     "gte": decoder(
         768, 3072, 12, 12, 64, 250048, rope_base=16e4, token_types=1, max_context=8192

@@ -115,6 +115,17 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
     "bert-rank": EncoderCase(
         architecture="bert", config="BertConfig", arguments={**_BERT, "num_labels": 1}, ranks=True
     ),
+    "eurobert": EncoderCase(
+        architecture="eurobert",
+        config="EuroBertConfig",
+        arguments={**SMALL, "rope_parameters": _ROPES["full_attention"]},
+    ),
+    "eurobert-last": EncoderCase(
+        architecture="eurobert",
+        config="EuroBertConfig",
+        arguments={**SMALL, "num_key_value_heads": 4, "rms_norm_eps": 1e-6},
+        modules=_pooling("lasttoken"),
+    ),
     "gte": EncoderCase(architecture="gte", config="GteConfig", arguments=_BERT),
     "gte-cls": EncoderCase(  # as arctic-embed-m-v2.0
         architecture="gte",

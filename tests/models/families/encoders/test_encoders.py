@@ -170,6 +170,7 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**SHAPE, "pooling": "rank", "rope_base": 1e4, "tied": True, "yes": 9, "no": 4},
     ),
     "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
+    "eurobert": ("eurobert", {**SHAPE, "rope_base": 1e4}),
     "gte": ("gte", {**BERT, "rope_base": 1e3}),
     "jina-v2": ("jina-bert-v2", BERT),
     "jina-v2-code": ("jina-bert-v2-code", BERT),
@@ -253,6 +254,11 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("bert-cls", {"1_Pooling/config.json": "max"}, "pooling: got 'max', supported: mean, "),
         ("modernbert", {"hidden_activation": "relu"}, "got 'relu', supported: gelu, silu"),
         ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling: got 'max', supported: "),
+        (
+            "eurobert",
+            {"architectures": ["EuroBertForSequenceClassification"], "id2label": {"0": "a"}},
+            "architectures: supported are models without a head",
+        ),
         ("gte", {"logn_attention_scale": True}, "logn_attention_scale = True, supported is False"),
         (
             "gte",
