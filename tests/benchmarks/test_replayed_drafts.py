@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from benchmarks.acceptance_trace import ACCEPTED, DRAFTED, Trace
-from benchmarks.replayed_drafts import Bench, ReplayedRuntime, measure, tables
+from benchmarks.replayed_drafts import Bench, Call, ReplayedRuntime, measure, tables
 from hearthd.server.engine.drafts import Costs
 from tests.fake_runtime import FakeRuntime
 
@@ -63,9 +63,29 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
     creative = measured[1.0, 1, 2]
     assert 0 < creative.accepted < 0.75 * creative.drafted
     assert together.tokens == 2 * code.tokens
-    speeds, ratios, _ = tables(measured, bench.costs)
+    speeds, ratios, of_calls, _ = tables(measured, bench.costs, bench.medians)
     assert len(speeds.rows) == 2 * (len(ACCEPTED) + 1)
-    assert len(ratios.rows) == 4
+    assert len(ratios.rows) == len(of_calls.rows) == 4
+
+
+def test_the_calls_of_an_answer_say_what_drafts_gain() -> None:
+    """Each call yields a token and the accepted ones."""
+    runtime = FakeRuntime(
+        vocab_size=_TOKENS, context=256, chunk=64, verify_tokens=(2, 4), drafter="wrong"
+    )
+    bench = Bench(runtime, _TOKENS)
+    bench.costs = {1: Fixed(runtime.verify_tokens)}
+    text = tuple(np.random.default_rng(0).integers(_TOKENS, size=160).tolist())
+    speeds = measure(bench, [text], (1,), rounds=2)[0.0, 1, 0]
+    plain, drafted = speeds.calls[False], speeds.calls[True]
+    answered = speeds.tokens
+    assert plain == {Call("decode", 1, 1, 0.0): answered}
+    reads = sum(number for call, number in drafted.items() if call.name != "draft")
+    assert reads + speeds.accepted == answered
+    assert {call.tokens for call in drafted if call.name == "verify"} <= {2, 3, 4}
+    medians = {call: 0.5 if call.name == "draft" else 2.0 for call in (*plain, *drafted)}
+    drafts = drafted.total() - reads
+    assert speeds.ratio_of_calls(medians) == pytest.approx(4 * answered / (4 * reads + drafts))
 
 
 class Drafting:
