@@ -89,12 +89,12 @@ def prompts(value: Any, name: str) -> list[NamedPrompt]:
 
 
 def _fail_fast(schema: Any) -> None:
-    """Make each list in a core schema stop at its first invalid item."""
+    """Make each list and tuple in a core schema stop at its first invalid item."""
     if isinstance(schema, list | tuple):
         for part in schema:
             _fail_fast(part)
     elif isinstance(schema, dict):
-        if schema.get("type") == "list":
+        if schema.get("type") in ("list", "tuple"):
             schema["fail_fast"] = True
         for part in schema.values():
             _fail_fast(part)

@@ -79,6 +79,12 @@ def test_a_limit_is_exact_or_rejected(type_: str, keyword: str, limit: int) -> N
         ({"multipleOf": 2**53 + 1}, "multipleOf"),
         ({"multipleOf": 0}, "multipleOf"),
         ({"multipleOf": 10**400}, "multipleOf"),
+        # Nine digits took all memory, and so did three numbers of three digits.
+        ({"multipleOf": 999_999_937}, "multipleOf"),
+        ({"multipleOf": 0.99991}, "multipleOf"),
+        ({"multipleOf": 5 * 10**8}, "multipleOf"),
+        ({"allOf": [{"multipleOf": 97}, {"multipleOf": 991}]}, "allOf[0].multipleOf"),
+        ({"anyOf": [{"multipleOf": 991}, {"multipleOf": 997}]}, "anyOf[0].multipleOf"),
         ({"const": 123456789.12345679}, "const"),
         ({"type": "number", "maximum": 123456789.12345679}, "maximum"),
         ('{"const": 1e400}', "const"),
@@ -97,8 +103,19 @@ def test_a_schema_in_a_lark_grammar_is_exact_too() -> None:
     grammar = 'start: "x" %json {"properties": {"a": {"pattern": "^[[a]]$"}}, "type": "object"}'
     assert accepts("lark", grammar, 'x{"a":"a]"}')
     assert not accepts("lark", grammar, 'x{"a":"a"}')
+    factors = 'start: "x" %json {"multipleOf": 991} | %json {"multipleOf": 997}'
+    with pytest.raises(InvalidRequest, match="at multipleOf"):
+        accepts("lark", factors, "1")
     with pytest.raises(InvalidRequest, match="at const"):
         accepts("lark", 'start: %json\n{"const": -9223372036854775808}', "1")
+
+
+@pytest.mark.parametrize("factors", [[9999], [0.25, 5, 0.5, 20], [7 * 10**7, 0.01], [5] * 50])
+def test_common_multiples_with_few_digits_are_read(factors: list[float]) -> None:
+    members = {f"k{at}": {"type": "number", "multipleOf": x} for at, x in enumerate(factors)}
+    schema = json.dumps({"type": "object", "properties": members})
+    assert accepts("json_schema", schema, json.dumps({"k0": 3 * factors[0]}, separators=(",", ":")))
+    assert not accepts("json_schema", schema, '{"k0":0.001}')
 
 
 def test_counts_are_integers_that_an_answer_can_reach() -> None:

@@ -30,7 +30,14 @@ _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "m
 _MAX_EXACT = 2**53  # integers up to here are doubles, and so are their neighbors
 _MAX_EXPONENT = 22  # powers of ten up to here are doubles
 _MAX_INTEGER = 2**63  # llguidance saturates here, and ends the process at -2**63
-_MAX_FACTOR = 2**32  # digits of multipleOf, as an integer
+_MAX_FACTOR = 10**8  # multipleOf: llguidance computes ten times a remainder in 32 bits
+# The least common multiple of all factors in a grammar, without the zeros at its end. llguidance
+# visits all remainders before it compiles: six digits took 9 s and 370 MB, nine all memory.
+_MAX_MULTIPLE = 10_000
+_MULTIPLES = (
+    "numbers above 0 and below 100000000 whose common multiple is at most "
+    f"{_MAX_MULTIPLE} times a power of ten"
+)
 _MAX_COUNT = 2**31  # characters or members that no answer can have
 
 
@@ -43,6 +50,11 @@ def translated_schema(text: str, *, lenient: bool = False) -> str:
 
     Raises InexactSchema for a keyword that cannot be enforced; with `lenient` it is removed.
     """
+    return _translated(text, _Multiple(), lenient=lenient)
+
+
+def _translated(text: str, multiple: _Multiple, *, lenient: bool = False) -> str:
+    """As `translated_schema`, for a schema in a grammar whose schemas have this multiple so far."""
     try:
         schema = json.loads(text)
     except (RecursionError, ValueError):
@@ -50,7 +62,7 @@ def translated_schema(text: str, *, lenient: bool = False) -> str:
     if not isinstance(schema, dict):
         return text
     try:
-        _Translator(schema, lenient=lenient).translate()
+        _Translator(schema, multiple, lenient=lenient).translate()
         close_objects(schema)
         return json.dumps(schema, ensure_ascii=False)
     except RecursionError as error:
@@ -64,7 +76,7 @@ def with_translated_schemas(lark: str, *, marked: bool = True) -> str:
 
     Raises InexactSchema.
     """
-    decoder, parts, at = json.JSONDecoder(), [], 0
+    decoder, multiple, parts, at = json.JSONDecoder(), _Multiple(), [], 0
     while match := _SCHEMA_START.search(lark, at):
         parts.append(lark[at : match.start()])
         at = match.end()
@@ -75,17 +87,35 @@ def with_translated_schemas(lark: str, *, marked: bool = True) -> str:
         if end == at:
             parts.append(match[0])
             continue
-        schema = translated_schema(lark[at:end])
+        schema = _translated(lark[at:end], multiple)
         parts.append(marked_schema(schema) if marked else f"%json {schema}")
         at = end
     return "".join(parts) + lark[at:]
 
 
+class _Multiple:
+    """The least common multiple of the factors of a grammar, without powers of ten."""
+
+    def __init__(self) -> None:
+        self._multiple = 1
+
+    def add(self, factor: float) -> bool:
+        """Count a factor, if the multiple with it is small enough; whether it is."""
+        if not 0 < factor < _MAX_FACTOR:
+            return False
+        multiple = math.lcm(self._multiple, _decimal(factor)[0])
+        if multiple > _MAX_MULTIPLE:
+            return False
+        self._multiple = multiple
+        return True
+
+
 class _Translator:
     """Changes a schema in place: each schema in it, and what a `$ref` names."""
 
-    def __init__(self, root: Schema, *, lenient: bool) -> None:
+    def __init__(self, root: Schema, multiple: _Multiple, *, lenient: bool) -> None:
         self._root = root
+        self._multiple = multiple
         self._lenient = lenient
 
     def translate(self) -> None:
@@ -113,8 +143,8 @@ class _Translator:
             if _is_number(value) and not _is_exact_limit(value, keyword, schema.get("type")):
                 self._reject(schema, path, keyword, "a number of at most 15 digits")
         factor = schema.get("multipleOf")
-        if _is_number(factor) and not _is_exact_factor(factor):
-            self._reject(schema, path, "multipleOf", "a number above 0 of at most 9 digits")
+        if _is_number(factor) and not self._multiple.add(factor):
+            self._reject(schema, path, "multipleOf", _MULTIPLES)
 
     def _counts(self, schema: Schema, _: str) -> None:
         """Write 3.0 as 3, and remove limits that no answer reaches."""
@@ -186,10 +216,6 @@ def _is_exact_limit(value: float, keyword: str, type_: Any) -> bool:
     return (_is_exact(value) and abs(value) < _MAX_INTEGER) or (
         keyword == "maximum" and value == _MAX_INTEGER - 1
     )
-
-
-def _is_exact_factor(value: float) -> bool:
-    return 0 < value < _MAX_FACTOR and _decimal(value)[0] < _MAX_FACTOR
 
 
 def _decimal(value: float) -> tuple[int, int]:

@@ -161,6 +161,7 @@ MANY = 10_000
     [
         (GenerateRequest, {"prompt": [[]] * MANY}),
         (GenerateRequest, {"prompt": "x", "stop": [1] * MANY}),
+        (GenerateRequest, {"prompt": "x", "samplers": [1] * MANY}),
         (GenerateRequest, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(MANY)), "x")}),
         (GenerateRequest, {"prompt": "x", "logit_bias": [1] * MANY}),
         (GenerateRequest, dict.fromkeys(map(str, range(MANY)), 1)),
