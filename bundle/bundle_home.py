@@ -89,11 +89,13 @@ def require_link_target(path: Path) -> None:
 def similar_path(path: Path) -> str:
     """The end of an error for a path that does not exist: a similar one beside it, if any."""
     try:
-        names = [other.name for other in path.parent.iterdir()]
+        names = {other.name.lower(): other.name for other in path.parent.iterdir()}
     except OSError:
         return ""
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
-    return f"; did you mean {path.with_name(near[0])}?" if near else ""
+    name = path.name.lower()
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    near = [f"{name}.gguf"] if f"{name}.gguf" in names else near
+    return f"; did you mean {path.with_name(names[near[0]])}?" if near else ""
 
 
 def similar_names(name: str, folder: Path | None = None) -> list[str]:

@@ -111,9 +111,9 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     from hearthd.baker.hub.reference import suggestion
 
     missing = f"{model}: not a bundle: there is no such path"
-    if meant := suggestion(model):
-        raise NotABundle(f"{missing}{meant}")
     similar = bundle_home.similar_path(folder)
+    if meant := suggestion(model):
+        raise NotABundle(f"{missing}{similar or meant}")
     if len(folder.parts) > 1 or folder.suffix == ".gguf":  # a path, and not a name
         raise NotABundle(f"{missing}{similar or '; check its spelling and the current folder'}")
     with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):

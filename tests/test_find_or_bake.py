@@ -300,7 +300,7 @@ def test_a_model_of_ollama_is_baked_under_its_name(
             "qwen3",
             "^qwen3: no package contains .* of qwen3; .* or hf:ORG/REPO in place of the name$",
         ),
-        ("llama3.2:1b", "^llama3.2:1b: not a bundle: .*, give ollama:llama3.2:1b$"),
+        ("llama3.2:1b", "^llama3.2:1b: not a bundle: .*, give ollama:llama3.2:1b, and .* hf:ORG/"),
         ("Qwen/Qwen3-0.6B-GGUF", "; for a model on huggingface.co, give hf:Qwen/Qwen3-0.6B-GGUF$"),
         ("https://a.example/b.gguf", "^https://a.example/b.gguf: .*; download the file and give "),
         ("missing/model.gguf", "^missing/model.gguf: not a bundle: there is no such path; check "),
@@ -309,6 +309,8 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("pipe", "pipe: not a bundle: got "),
         ("foldr", "^foldr: not a bundle: there is no such path; did you mean folder[?]$"),
         ("folder/b.gguf", "did you mean folder/a.gguf[?]$"),
+        ("folder/a", "did you mean folder/a.gguf[?]$"),
+        ("folder/A.GGUF", "did you mean folder/a.gguf[?]$"),
         ("link", "^link: a symbolic link to gone.gguf, which does not exist; copy or download "),
     ],
 )

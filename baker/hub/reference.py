@@ -59,7 +59,10 @@ def suggestion(text: str) -> str:
     if _ON_HUB.fullmatch(text) and not text.endswith(".gguf"):
         return f"; for a model on huggingface.co, give {PREFIX}{text}"
     if _IN_OLLAMA.fullmatch(text):
-        return f"; for a model that Ollama has, give ollama:{text}"
+        return (
+            f"; for a model that Ollama has downloaded, give ollama:{text}, and for a model on "
+            f"huggingface.co {PREFIX}ORG/REPO"
+        )
     return ""
 
 

@@ -54,7 +54,8 @@ def find_stored(reference: str) -> StoredModel:
     if not (known := ", ".join(sorted(_names()))):
         folders = " and ".join(map(str, _stores()))
         raise NoWeights(
-            f"{reference}: Ollama has no models in {folders}; set {_FOLDER} to its folder of models"
+            f"{reference}: Ollama has no models in {folders}; set {_FOLDER} to its folder of "
+            "models, or give hf:ORG/REPO for a model on huggingface.co"
         )
     raise NoWeights(f"{reference}: Ollama did not download it; expected one of: {known}")
 

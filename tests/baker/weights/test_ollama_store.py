@@ -90,7 +90,7 @@ def test_an_invalid_name_is_refused(name: str) -> None:
 
 
 def test_an_empty_folder_says_how_to_name_another(store: Path) -> None:
-    with pytest.raises(NoWeights, match=f"no models in {store}; set OLLAMA_MODELS to its folder"):
+    with pytest.raises(NoWeights, match=f"no models in {store}; set OLLAMA_MODELS .* hf:ORG/REPO"):
         find_stored("ollama:gemma3")
 
 
