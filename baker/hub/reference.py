@@ -99,4 +99,5 @@ def _of_link(path: str) -> tuple[str, str | None]:
 
 
 def _bad(text: str) -> BadReference:
-    return BadReference(f"got {text!r}, {_EXPECTED}")
+    meant = f"; did you mean {PREFIX}{text}?" if _ON_HUB.fullmatch(text) else ""
+    return BadReference(f"got {text!r}, {_EXPECTED}{meant}")

@@ -135,7 +135,8 @@ def _problem(error: Exception) -> str:
     if isinstance(reason, ssl.SSLError):
         return f"no secure connection: {reason}; --ca names the certificates to trust"
     reason = getattr(reason, "strerror", None) or reason
-    return f"no server of Hearth answers: {reason}; start one with `hearth serve`"
+    remedy = "start one with `hearth serve`, or give its address with --url"
+    return f"no server of Hearth answers: {reason}; {remedy}"
 
 
 def _row(bundle: Path) -> tuple[str, ...]:

@@ -55,6 +55,13 @@ def test_another_text_is_rejected_with_the_forms(text: str) -> None:
         parse_reference(text)
 
 
+def test_a_repository_without_prefix_is_named_with_it() -> None:
+    with pytest.raises(BadReference, match=r"; did you mean hf:org/repo:Q8_0\?$"):
+        parse_reference("org/repo:Q8_0")
+    with pytest.raises(BadReference, match=r"huggingface\.co$"):
+        parse_reference("repo")
+
+
 @pytest.mark.parametrize("text", ["gemma3", "model.gguf", "./hf", "https://example.org/a/b"])
 def test_a_name_or_a_path_is_not_a_reference(text: str) -> None:
     assert not is_reference(text)

@@ -122,7 +122,7 @@ def test_ps_finds_the_server_of_this_machine(monkeypatch: pytest.MonkeyPatch) ->
         assert "fake-model" in output(bundle_commands.ps)
     for port in ("1", "many"):
         monkeypatch.setenv("HEARTH_PORT", port)
-        with pytest.raises(bundle_commands.NoServer, match="start one with `hearth serve`"):
+        with pytest.raises(bundle_commands.NoServer, match=r"`hearth serve`, or give .* --url"):
             output(bundle_commands.ps)
 
 
