@@ -6,7 +6,7 @@ Source: "2 OLMo 2 Furious" (2024), "Olmo 3" (2025).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -106,12 +106,12 @@ def from_hugging_face(data: ConfigJson) -> Config:
     )
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata, which have a window if the model is OLMo 3."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields, from GGUF metadata, which have a window if the model is OLMo 3."""
     fields = from_gguf_metadata(data)
     windows = data.windows_by_layer(fields["layers"], _PERIOD)
     base = data.number("rope.freq_base_swa", default=fields["rope_base"]) if windows else None
-    return Config(**fields, windows=windows, local_rope_base=base)
+    return {**fields, "windows": windows, "local_rope_base": base}
 
 
 ARCHITECTURE = Architecture(
@@ -119,7 +119,7 @@ ARCHITECTURE = Architecture(
     config=Config,
     model_types=("olmo2", _OLMO_3),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Olmo2,
     tensors=TensorNames(gguf=GGUF_NAMES_WITH_NORMS_AFTER),
 )

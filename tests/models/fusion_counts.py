@@ -37,7 +37,7 @@ class Counts:
     beside: tuple[int, int] = (1, 0)
 
 
-NORMED_HEADS = "dots1 glm4moe lfm2 lfm2moe lfm2-vl qwen3 qwen3vl qwen3moe qwen3vlmoe".split()
+NORMED_HEADS = "dots1 glm4moe lfm2 lfm2moe lfm2-vl mellum qwen3 qwen3vl qwen3moe qwen3vlmoe".split()
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {

@@ -136,6 +136,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},
     "seed_oss": {"attention_bias": True},
+    "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
     "qwen3vlmoe": _EXPERTS,

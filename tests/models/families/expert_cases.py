@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.models.families.case_arguments import (
     CORRECTED,
+    DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
     LATENT,
@@ -28,6 +29,21 @@ EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
         "mixed": {
             **EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
             "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
+        },
+    }),
+    ("mellum", "MellumConfig", {
+        "mellum": {
+            **EXPERTS, "norm_topk_prob": True, "num_hidden_layers": 5, "sliding_window": 40,
+            "layer_types": [*["sliding_attention"] * 3, "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": YARN | {"attention_factor": 1.2},
+                "sliding_attention": DEFAULT | {"rope_theta": 3000.0},
+            },
+        },
+        "linear": {
+            **EXPERTS, "norm_topk_prob": True, "sliding_window": 60,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {"full_attention": LINEAR, "sliding_attention": DEFAULT},
         },
     }),
     ("qwen2moe", "Qwen2MoeConfig", {

@@ -53,7 +53,7 @@ _ROTATES_NEIGHBORS = (
     "mistral3", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
-_NAMED_AS = {"granite_swa": "granite"}
+_NAMED_AS = {"granite_swa": "granite", "mellum": "qwen3moe"}
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",

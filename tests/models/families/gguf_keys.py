@@ -122,6 +122,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
+    "mellum": window_keys,
     "minicpm": lambda config: {
         "embedding_scale": config.embedding_scale,
         "residual_scale": config.residual_scale,

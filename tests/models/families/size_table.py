@@ -262,6 +262,12 @@ SIZES: Mapping[str, Size] = {
         4096, 11008, 32, 32, 128, 100278, tied=False, windows=(4096, None), local_rope_base=5e5,
         rope_divisors=(1.0,) * 32 + (8.0,) * 32,
     ),
+    # JetBrains/Mellum2-12B-A2.5B-Base
+    "mellum2": decoder(
+        2304, 7168, 32, 4, 128, 98304,
+        tied=False, experts=64, experts_per_token=8, expert_ffn=896, normalized=True,
+        routed=(True, True), rope_base=5e5, local_rope_base=1e4, windows=(1024, None),
+    ),
     # microsoft/Phi-3-mini-4k-instruct
     "phi3": decoder(
         3072, 8192, 32, 32, 96, 32064,

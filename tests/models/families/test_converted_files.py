@@ -43,7 +43,7 @@ NO_VALUES = np.empty(0, np.float32)
 # Tensors of values that are computed, whose last bits depend on the library.
 COMPUTED = ("rope_freqs.weight", ".ssm_a")
 # The converter writes how YaRN is computed, the tests' files an exact table.
-YARN = {"arcee-arcee", "llama-yarn", "qwen2-yarn", "olmo2-olmo3_yarn"}
+YARN = {"arcee-arcee", "llama-yarn", "mellum-mellum", "qwen2-yarn", "olmo2-olmo3_yarn"}
 NAMES = [name for name in CASES if name not in NOT_CONVERTED | (NOT_IN_GGUF - YARN)]
 # A file does not say whether Qwen3 reranks, or which layers of EmbeddingGemma have a window.
 ENCODER_NAMES = [

@@ -70,6 +70,7 @@ COVERED = (
     ("nemotron", "native", "prefill_16"),
     ("nemotron-h", "native", "prefill_16"),
     ("nemotron-h-moe", "native", "prefill_16"),
+    ("mellum2", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),
     ("olmoe", "native", "prefill_16"),
     ("phi3", "f32", "prefill_128"),
