@@ -5,8 +5,8 @@
 // Only keys that a token sees are read, with a running softmax over blocks of KEYS positions that
 // begin at multiples of KEYS. Keys that are not seen count as zero: a token's result does not
 // depend on the number of tokens in the call, nor on the number of workgroups. Rows of a head are
-// far apart, which the CPU's own prefetching does not follow: they are fetched before they are
-// read.
+// not consecutive, and the CPU's own prefetching does not follow them: they are fetched before they
+// are read.
 #ifndef HEARTH_ATTENTION_FEW_H
 #define HEARTH_ATTENTION_FEW_H
 

@@ -53,8 +53,8 @@ INLINE void find_scales(float scales[KEYS], const Cache *cache, size_t begin) {
 }
 #endif
 
-// A slice of the first `count` queries. Their scores begin at position `first` and are `stride`
-// floats apart.
+// A slice of the first `count` queries. Their scores begin at position `first`, and the scores of
+// the next query `stride` floats further.
 INLINE void attend(const float *scores, size_t first, size_t stride, const Queries *queries,
                    int count, const Cache *cache, size_t window, const float *sinks, size_t heads,
                    float *out) {

@@ -49,7 +49,7 @@ INLINE void place_weights(float *to, f32x16 x, f32x16 y) {
     store(to + SET, pair(remainder_of(x), remainder_of(y)));
 }
 
-// The scores of a block of which `keys` exist. Scores of the others are computed too, and get the
+// The scores of a block with `keys` keys. Scores behind its last key are computed too, and get the
 // weight 0.
 INLINE void score(float *scores, const float *queries, const Rows *rows, size_t begin,
                   size_t keys) {

@@ -42,8 +42,8 @@ INLINE void add_rows(float *out, int tall, const Value *x, size_t row, size_t st
     }
 }
 
-// Adds to out (rows, SET): x (rows, steps) times y (steps, SET). Rows of x are `row` numbers apart,
-// and its columns `step`.
+// Adds to out (rows, SET): x (rows, steps) times y (steps, SET). Rows of x begin every `row`
+// numbers, and its columns every `step`.
 INLINE void add_product(float *out, size_t rows, const Value *x, size_t row, size_t step,
                         const float *y, size_t steps) {
     size_t r = 0;

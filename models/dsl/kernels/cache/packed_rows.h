@@ -1,7 +1,8 @@
 // Rows of a KV cache of 6 and 4 bits. Each group of SCALE_GROUP columns of a head is multiplied by
 // a Hadamard matrix and has a scale. A group stores u, an integer plus 2^(bits - 1): byte i
-// of LANES has the lower four bits of column i in its lower half, and those of column LANES + i,
-// less 8, in its upper half. Four bytes follow for each further bit, with that bit of all columns.
+// of LANES has the lower four bits of column i in its lower half, and the lower four bits of column
+// LANES + i, less 8, in its upper half. Four bytes follow for each further bit, with that bit of
+// all columns.
 #ifndef HEARTH_PACKED_ROWS_H
 #define HEARTH_PACKED_ROWS_H
 

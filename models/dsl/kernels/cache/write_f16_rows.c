@@ -4,8 +4,8 @@
 // The largest f16. NaN stays NaN.
 static const float MAX_F16 = 65504.0f;
 
-// places i32 (rows,), x f32 (R, heads, width), of which `rows` rows from `first` on and the heads
-// from `start` up to `stop` are written, out f16 (S, (stop - start) * width). A workgroup computes
+// places i32 (rows,), x f32 (R, heads, width), out f16 (S, (stop - start) * width): writes `rows`
+// rows of x from `first` on, and of these the heads from `start` up to `stop`. A workgroup computes
 // a row.
 int hearth_write_f16_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
                           _Float16 *out, size_t out_at, size_t row, size_t first, size_t heads,

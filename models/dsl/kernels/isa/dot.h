@@ -102,9 +102,9 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return sums;
 }
 #define ADD_PAIRS(sums, x, y) _mm256_add_epi32(sums, _mm256_madd_epi16(x, y))
-// Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
-// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits, two of 6 and one of 7. All parts
-// share the loads of a quad.
+// Products with small weights are added in 16 bits as long as they fit: eight quads of 4 bits,
+// since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits, two of 6 and one of 7. All parts share
+// the loads of a quad.
 #define IN_PAIRS 1
 INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
                       int bits) {

@@ -47,8 +47,8 @@ INLINE void quantize_terms(Terms *to, const float *from, size_t rank) {
     }
 }
 
-// Adds to sixteen outputs, of which `width` exist, of `count` rows: scale * (terms times b), where
-// each output's products are also multiplied by its scale in `b_scale`.
+// Adds to `width` of sixteen outputs, of `count` rows: scale * (terms times b), where each output's
+// products are also multiplied by its scale in `b_scale`.
 INLINE void add_block(const Terms *terms, int count, const int8_t *b, const _Float16 *b_scale,
                       size_t quads, float scale, float *out, size_t outputs, size_t width) {
     i32x16 dots[SEQUENCE_ROWS][MAX_PARTS];

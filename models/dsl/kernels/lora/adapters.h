@@ -54,8 +54,8 @@ INLINE size_t count_blocks(const size_t sources[SOURCES]) {
     return blocks;
 }
 
-// Fetches bytes that are read soon. An adapter's factors are too few, and a place's too far from
-// those of the next row's, for a CPU's own prefetching.
+// Fetches bytes that are read soon. An adapter's factors are too few, and the factors of two rows'
+// places too far from each other, for a CPU's own prefetching.
 INLINE void fetch_soon(const void *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at);
 }

@@ -5,8 +5,8 @@
 // Factors that are multiplied with a row at a time.
 enum { FACTORS = 4 };
 
-// `count` rows of x times FACTORS rows of `a`: out has `terms` floats a row, of which `width` are
-// written. A row's sums are added in the same order whatever the other rows are.
+// `count` rows of x times FACTORS rows of `a`: writes the first `width` floats of each row of out,
+// which has `terms`. A row's sums are added in the same order whatever the other rows are.
 INLINE void multiply_terms(const float *x, int count, const Value *a, size_t columns, size_t width,
                            float *out, size_t terms) {
     size_t whole = columns / LANES * LANES;

@@ -41,7 +41,7 @@ typedef struct {
 // first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
 // once.
 INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
-// Whether integers have 12 bits. Tiles, and vectors without pairs, multiply the lower four apart.
+// Whether integers have 12 bits. Tiles, and vectors without pairs, multiply the lower four alone.
 INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
 // The parts that are multiplied with a matrix.
 INLINE int parts_of(const Matrix *matrix) { return matrix->one_part ? 1 : PARTS; }
@@ -111,7 +111,7 @@ INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4
     if (matrix->minimum) __builtin_memcpy(&to->total[0][cell], &total, sizeof total);
 }
 
-// Four groups of x become the cells from `cell`, with parts that are scaled apart.
+// Four groups of x become the cells from `cell`, with parts that are scaled separately.
 INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4],
                            const Matrix *matrix, int has_starts) {
     f32x16 parts[MAX_PARTS][2][4];

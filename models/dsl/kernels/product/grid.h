@@ -1,8 +1,8 @@
 // Levels of the columns of a group from a grid, a table of entries of four or eight columns.
 //
 // A matrix has indices into the grid and extra bits of each row in a group: the upper bits of its
-// indices, the multiplier of its scale, offsets of its levels. In each 64 bytes of indices there
-// are those of four entries of rows 0 to 3, then of rows 4 to 7, and so on.
+// indices, the multiplier of its scale, offsets of its levels. Each 64 bytes of
+// indices have the indices of four entries of rows 0 to 3, then of rows 4 to 7, and so on.
 #ifndef HEARTH_GRID_H
 #define HEARTH_GRID_H
 

@@ -2,8 +2,8 @@
 // in each item, the first one in the lowest 16 bits; models/dsl/grids.py reads the lists too.
 //
 // An entry of four columns has their levels, 0 to 7, from bits 0, 8, 4 and 12 on. An entry of eight
-// has levels of 0 to 2, two bits each: those of the first four columns from bits 0, 8, 2 and 10 on,
-// those of the others from bits 4, 12, 6 and 14 on. A byte of an entry has even or odd columns.
+// has levels of 0 to 2, two bits each: the first four columns from bits 0, 8, 2 and 10 on, the
+// others from bits 4, 12, 6 and 14 on. A byte of an entry has even or odd columns.
 #ifndef HEARTH_GRIDS_H
 #define HEARTH_GRIDS_H
 

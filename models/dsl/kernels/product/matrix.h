@@ -155,12 +155,12 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
 // A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
 // every half of a group (`halves`), divided by `steps`, plus a minimum for each scale if there are
 // minimums. A scale is an f16 or an f32, or one byte, the exponent of a power of two. If
-// `super_groups` is not 0, so many groups, a super-block, share the scale and the minimum. If
-// `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those
-// of sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
-// Without minimums, nibbles are of the halves of a group; each number n stands for 2 n + 1. If
-// `has_floats`, multipliers of 8 bits are floats E4M3 without a sign. If `one_part`, only the first
-// part of activations is multiplied; there are no minimums then.
+// `super_groups` is not 0, this many groups, a super-block, share the scale and the minimum. If
+// `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits,
+// for the scales of sixteen rows, then for their minimums, or of 4 bits, in the low and high
+// nibbles. Without minimums, nibbles are of the halves of a group; each number n stands for
+// 2 n + 1. If `has_floats`, multipliers of 8 bits are floats E4M3 without a sign. If `one_part`,
+// only the first part of activations is multiplied; there are no minimums then.
 typedef struct {
     Integers integers;
     const void *scale;

@@ -88,7 +88,7 @@ INLINE float inverse_length(const float *x, size_t count) {
     return 1.0f / __builtin_sqrtf(sum(fma16(rest, rest, squares)) + 1e-6f);
 }
 
-// The numbers of up to LANES tokens, of which the first `counted` count.
+// The numbers of up to LANES tokens; only the first `counted` count.
 INLINE void measure(struct rows query, struct rows key, struct rows a, struct rows b, size_t tokens,
                     size_t counted, size_t keys, float bias, float rate, struct numbers *numbers) {
     f32x16 steps = {}, rates = {};
@@ -138,8 +138,8 @@ INLINE void verify(float *states, size_t first, size_t ring, size_t row, struct 
 // (tokens, groups, keys), value f32 (tokens, heads, width), a and b f32 (tokens, heads), which
 // begin at `..._start` and have rows of `..._step` values; bias and rates f32 (heads,), out f32
 // (ring, heads, keys, width): the state after position p is row p mod ring; behind these rows,
-// outputs (tokens, heads, width). A workgroup computes a head: its queries and keys are those of
-// group head / (heads / groups), or head mod groups if heads take turns.
+// outputs (tokens, heads, width). A workgroup computes a head, with the queries and
+// keys of group head / (heads / groups), or head mod groups if heads take turns.
 int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const float *query,
                             size_t query_at, const float *key, size_t key_at, const float *value,
                             size_t value_at, const float *a, size_t a_at, const float *b,

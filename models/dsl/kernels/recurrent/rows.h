@@ -4,7 +4,7 @@
 
 #include "isa/vector.h"
 
-// The rows of consecutive tokens are `step` floats apart.
+// The row of the next token begins `step` floats further.
 struct rows {
     const float *at;
     size_t step;

@@ -58,7 +58,7 @@ INLINE void learn(const float *from, float *to, float *const *each, struct input
     }
 }
 
-// The time steps and decays of up to LANES tokens, of which the first `counted` count.
+// The time steps and decays of up to LANES tokens; only the first `counted` count.
 INLINE void step_sizes(struct rows steps, size_t tokens, size_t counted, float bias, float rate,
                        float dt[LANES], float kept[LANES]) {
     f32x16 sizes = {};
