@@ -14,9 +14,9 @@ from hearthd.baker.checks import inspection
 from hearthd.baker.hub.reference import BadReference, is_reference, suggestion
 from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
-from hearthd.baker.pipeline.bake_gru import GRU
 from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress

@@ -11,10 +11,10 @@ from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.compilation import compiler_for
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.bake import bake, bakeable
-from hearthd.baker.pipeline.bake_gru import GRU
 from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorded_options
 from hearthd.baker.pipeline.bill_of_materials import read_license, write_manifest_and_bill
 from hearthd.baker.pipeline.draft_model import draft_model_path
+from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.origin import hearth, tools
 from hearthd.baker.pipeline.recipe import open_named
 from hearthd.baker.temporary_folder import temporary_folder

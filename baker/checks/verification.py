@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks.reproduction import changes, check_sources
 from hearthd.baker.compiler.targets import check_program, runnable
-from hearthd.baker.pipeline.bake_encoder import traced_encoder
-from hearthd.baker.pipeline.bake_speech import traced_speech
-from hearthd.baker.pipeline.comparison_stage import compare_later
-from hearthd.baker.pipeline.program_comparison import compare_program
+from hearthd.baker.pipeline.kinds.bake_encoder import traced_encoder
+from hearthd.baker.pipeline.kinds.bake_speech import traced_speech
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.pipeline.shared_stages import program_text
+from hearthd.baker.pipeline.stages.comparison_stage import compare_later
+from hearthd.baker.pipeline.stages.program_comparison import compare_program
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import WeightsError

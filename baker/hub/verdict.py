@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.memory_bandwidth import physical_cores, read_bandwidth
 from hearthd.baker.pipeline.bake import resolve
-from hearthd.baker.pipeline.bake_arrays import ModelPlan
 from hearthd.baker.pipeline.bake_options import BakeOptions
+from hearthd.baker.pipeline.kinds.bake_arrays import ModelPlan
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.memory_plan import program_memory, token_bytes
 from hearthd.baker.pipeline.recipe import size_of

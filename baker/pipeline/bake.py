@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.baker.atomic_folder import check_destination
-from hearthd.baker.pipeline.bake_arrays import bake_model
-from hearthd.baker.pipeline.bake_encoder import EncoderPlan, EncoderToBake, encoder_plan
-from hearthd.baker.pipeline.bake_gru import GRU, GruPlan, bake_gru, gru_plan
-from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.bake_options import BadOption
-from hearthd.baker.pipeline.bake_speech import SpeechPlan, SpeechToBake, speech_plan
 from hearthd.baker.pipeline.image_projector import with_projector
+from hearthd.baker.pipeline.kinds.bake_arrays import bake_model
+from hearthd.baker.pipeline.kinds.bake_encoder import EncoderPlan, EncoderToBake, encoder_plan
+from hearthd.baker.pipeline.kinds.bake_gru import GRU, GruPlan, bake_gru, gru_plan
+from hearthd.baker.pipeline.kinds.bake_language_model import bake_language_model
+from hearthd.baker.pipeline.kinds.bake_speech import SpeechPlan, SpeechToBake, speech_plan
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import open_named, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hearthd.baker.pipeline.bake import resolve
-from hearthd.baker.pipeline.bake_language_model import bake_language_model
+from hearthd.baker.pipeline.kinds.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.reference.numpy_runtime import program_options, stored_parameters, traced
 from hearthd.bundle import PARAMETERS

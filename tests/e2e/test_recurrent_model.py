@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.stages import comparison_stage
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.runtime.language_model import IreeRuntime

@@ -22,7 +22,7 @@ from hearthd.baker.checks.verification import verify
 from hearthd.baker.compiler.targets import embedded_elfs
 from hearthd.baker.parameters.quantization import NotFiniteError
 from hearthd.baker.pipeline.bake import bake
-from hearthd.baker.pipeline.bake_arrays import TOLERANCE
+from hearthd.baker.pipeline.kinds.bake_arrays import TOLERANCE
 from hearthd.baker.pipeline.origin import source_records
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.source import BadFile, NoWeights, UnsupportedType

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake, resolve
 from hearthd.baker.pipeline.language_plan import LanguagePlan
-from hearthd.baker.pipeline.program_comparison import compare_program
 from hearthd.baker.pipeline.shared_stages import ComparisonFailed
+from hearthd.baker.pipeline.stages import comparison_stage
+from hearthd.baker.pipeline.stages.program_comparison import compare_program
 from hearthd.baker.reference.numpy_runtime import slightly_changed
 from hearthd.bundle import Activations, LanguageManifest, read_manifest_of
 from hearthd.models.dsl.mlir.stablehlo import kernels

@@ -15,14 +15,14 @@ from hearthd.baker.calibration.calibration_text import calibration_text, sequenc
 from hearthd.baker.checks.reproduction import reproduce
 from hearthd.baker.compare.measurement.position_metrics import kl_divergence
 from hearthd.baker.compare.sides.prediction import FullPrediction
-from hearthd.baker.pipeline import auto_stage
-from hearthd.baker.pipeline.auto_stage import AutoStage, Chosen
 from hearthd.baker.pipeline.bake import bake, resolve
-from hearthd.baker.pipeline.calibration_stage import Calibration
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import weights_bytes
+from hearthd.baker.pipeline.stages import auto_stage
+from hearthd.baker.pipeline.stages.auto_stage import AutoStage, Chosen
+from hearthd.baker.pipeline.stages.calibration_stage import Calibration
 from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer

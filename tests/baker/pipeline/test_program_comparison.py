@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from hearthd.baker.pipeline.program_comparison import compare_program
+from hearthd.baker.pipeline.stages.program_comparison import compare_program
 from hearthd.bundle import Golden, GoldenStep
 from hearthd.runtime.iree.device import Device
 from tests.conftest import Silent
@@ -64,7 +64,7 @@ def test_the_first_prompt_is_compared_where_the_weights_exceed_the_memory(
     notes = Notes()
     calls: list[str] = []
     huge: list[Any] = []
-    module = "hearthd.baker.pipeline.program_comparison"
+    module = "hearthd.baker.pipeline.stages.program_comparison"
     call = Device.call
 
     def counted(*arguments: Any, **named: Any) -> Any:

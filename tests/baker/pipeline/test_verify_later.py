@@ -159,7 +159,7 @@ def test_a_comparison_that_another_process_made_meanwhile_is_kept(
     whole = read_manifest_of(baked / "whole", LanguageManifest)
     other = replace(whole, golden=whole.golden[:1])
     monkeypatch.setattr(
-        "hearthd.baker.pipeline.comparison_stage.lock",
+        "hearthd.baker.pipeline.stages.comparison_stage.lock",
         lambda *_, **__: write_manifest(later, other),
     )
     passed, _, stages = verified(later)

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
-from hearthd.baker.pipeline.bake_speech import alignment_heads, special_tokens
+from hearthd.baker.pipeline.kinds.bake_speech import alignment_heads, special_tokens
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.bundle import ALIGN, DECODE, ENCODE, PREFILL, SpeechTokens

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from hearthd.baker.pipeline.bake_speech import alignment_heads
+from hearthd.baker.pipeline.kinds.bake_speech import alignment_heads
 from hearthd.models.config import ConfigError
 from hearthd.server.speech.transcription import Segment
 from hearthd.server.speech.window_decoding import WindowText

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.pipeline.bake_arrays import ArraysToBake, ModelPlan
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.kinds.bake_arrays import ArraysToBake, ModelPlan
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination, storing_in

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.kernel_objects import instructions_for
-from hearthd.baker.pipeline.calibration_stage import ROUNDED
 from hearthd.baker.pipeline.memory_plan import too_large
 from hearthd.baker.pipeline.shared_stages import weights_bytes
+from hearthd.baker.pipeline.stages.calibration_stage import ROUNDED
 from hearthd.baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
 from hearthd.baker.precision.bit_assignment import Choice, fewest_bytes, least_error
 from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
-    from hearthd.baker.pipeline.calibration_stage import Calibration
     from hearthd.baker.pipeline.language_plan import AutoLimits, LanguagePlan
+    from hearthd.baker.pipeline.stages.calibration_stage import Calibration
     from hearthd.baker.precision.kl_from_f32 import Divergence
     from hearthd.baker.progress import Progress
     from hearthd.models.program import Program

@@ -27,8 +27,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from hearthd.baker.compiler.targets import runnable
-from hearthd.baker.pipeline.program_comparison import compare_program
 from hearthd.baker.pipeline.shared_stages import require_passed
+from hearthd.baker.pipeline.stages.program_comparison import compare_program
 from hearthd.baker.reference.golden_values import (
     STEPS,
     first_routed,

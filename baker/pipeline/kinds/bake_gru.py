@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.bake_options import BadOption
+from hearthd.baker.pipeline.kinds.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.models.families.gru import config_from_shapes, program

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.pipeline.bake_arrays import ArraysToBake, ModelPlan
-from hearthd.baker.pipeline.bake_encoder import ENCODER_PRECISIONS
+from hearthd.baker.pipeline.kinds.bake_arrays import ArraysToBake, ModelPlan
+from hearthd.baker.pipeline.kinds.bake_encoder import ENCODER_PRECISIONS
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination, storing_in

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 from hearthd import bundle as layout
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
-from hearthd.baker.pipeline.auto_stage import AutoStage
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
-from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
-from hearthd.baker.pipeline.comparison_stage import compare_with_numpy
 from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
 from hearthd.baker.pipeline.memory_plan import (
     check_fits,
@@ -30,6 +27,9 @@ from hearthd.baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
+from hearthd.baker.pipeline.stages.auto_stage import AutoStage
+from hearthd.baker.pipeline.stages.calibration_stage import Calibration, layers_to_round
+from hearthd.baker.pipeline.stages.comparison_stage import compare_with_numpy
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.tokenizer.gguf_vocabulary import names_no_rule
 from hearthd.bundle import DraftModelRecord, LanguageManifest, Serving, megabytes
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.baker.pipeline.auto_stage import Chosen
     from hearthd.baker.pipeline.language_plan import LanguagePlan
     from hearthd.baker.pipeline.shared_stages import CompiledProgram, WeightRecords, Workspace
+    from hearthd.baker.pipeline.stages.auto_stage import Chosen
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.decoder.architecture import DraftShape

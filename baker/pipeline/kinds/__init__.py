@@ -1,0 +1,1 @@
+"""The bake of each kind of model."""

@@ -1,0 +1,1 @@
+"""Stages of the bake of a language model."""
