@@ -17,7 +17,7 @@ from tools.clients.checks.checking import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_TIMEOUT = 300  # seconds
+_TIMEOUT = 600  # seconds
 _RED, _BLUE = "color = red\n", "color = blue\n"
 
 Call = tuple[str, dict[str, Any]]  # the name and the arguments of a tool
