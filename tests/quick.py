@@ -59,6 +59,7 @@ _SLOW_PATHS = (
     "text/test_detokenize.py",  # hundreds of random texts
     "text/test_gbnf.py",
     "text/test_grammar.py",
+    "text/test_grammar_memory.py",  # fills memory
     "text/test_marked_values.py",
     "text/test_template_sandbox.py",  # fills the memory that a template may use
     "text/test_tool_calls.py",  # every cut of every format

@@ -48,7 +48,10 @@ _JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema"))
 
 _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
-_CACHED_GRAMMARS = 32
+_CACHED_GRAMMARS = 8
+# Work of llguidance before the first token, which bounds the memory of a compiled grammar: 28 MB.
+# Its default is five times this. A schema of 500 texts with formats takes more than half.
+_LEXER_FUEL = 200_000
 _NO_TOKEN = "it allows no next token"
 # Other answers wait for the rules of one. Ambiguous grammars take longer with each token; others
 # take 1 to 20 ms, and a slow device some times as long.
@@ -181,7 +184,7 @@ class Grammars:
             if self._vocabulary is None:
                 self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
         # The parser's state does not help the client.
-        limits = llguidance.LLParserLimits(verbose_errors=False)
+        limits = llguidance.LLParserLimits(verbose_errors=False, initial_lexer_fuel=_LEXER_FUEL)
         tokenizer = self._vocabulary.tokenizer
         matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
