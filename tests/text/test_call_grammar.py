@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.call_grammar import CallGrammars
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.call_format import NAME, SPACE
@@ -380,3 +381,16 @@ def test_a_schema_cannot_turn_checks_off() -> None:
         constraint(
             "text", use(HERMES, tools=(Tool(name="f", parameters=schema, strict=True),)), None
         )
+
+
+def test_dozens_of_tools_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coding agents send as many with each turn."""
+    world = WORLDS["text"]
+    schemas = ({"type": "object", "properties": {f"k{at}": F}} for at in range(60))
+    tools = tuple(Tool(name=f"f{at}", parameters=json.dumps(x)) for at, x in enumerate(schemas))
+    call_grammars = CallGrammars(world.grammars, world.tokenizer)
+    first = call_grammars.rules(use(HERMES, tools=tools), None)
+    world.constraints.constraint(first)
+    monkeypatch.setattr("llguidance.LLParserLimits", None)  # nothing can be compiled
+    assert call_grammars.rules(use(HERMES, tools=tools), None) == first
+    world.constraints.constraint(first)

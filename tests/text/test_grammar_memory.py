@@ -6,6 +6,8 @@ import contextlib
 import json
 from pathlib import Path
 
+import pytest
+
 from hearthd.runtime.system.free_memory import free_memory
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar, Grammars
@@ -31,11 +33,19 @@ def test_short_grammars_take_little_memory() -> None:
     assert _resident() - before < 400_000_000
 
 
-def test_a_large_schema_compiles() -> None:
+def _formats(count: int) -> str:
     formats = ("date-time", "uuid", "email", "ipv6", "uri", "hostname")
     members = {
         f"k{number}": {"type": "string", "format": formats[number % len(formats)]}
-        for number in range(500)
+        for number in range(count)
     }
-    schema = json.dumps({"type": "object", "properties": members})
-    assert accepts("json_schema", schema, "{}")
+    return json.dumps({"type": "object", "properties": members})
+
+
+def test_a_large_schema_compiles() -> None:
+    assert accepts("json_schema", _formats(500), "{}")
+
+
+def test_a_schema_that_is_too_large_says_what_to_change() -> None:
+    with pytest.raises(InvalidRequest, match="expected a smaller grammar: write fewer keys"):
+        accepts("json_schema", _formats(1200), "{}")

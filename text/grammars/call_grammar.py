@@ -6,6 +6,7 @@ also be any text, the grammar applies from the text that begins a call.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,15 @@ from hearthd.text.tool_calls.parameter_schemas import resolved
 from hearthd.text.value_marks import JSON_VALUE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.text.grammars.grammar import Grammars
     from hearthd.text.reasoning import Reasoning, ReasoningTags
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.call_format import CallFormat
     from hearthd.text.tool_calls.tools import Tool, ToolUse
 
+_KNOWN_SCHEMAS = 1024
 _ANY_OBJECT = '{"type": "object"}'
 _NO_ARGUMENTS = '{"type": "object", "properties": {}}'
 
@@ -37,6 +41,7 @@ class CallGrammars:
     def __init__(self, grammars: Grammars, tokenizer: Tokenizer) -> None:
         self._grammars = grammars
         self._tokenizer = tokenizer
+        self._valid: dict[tuple[int, bytes], int] = {}
 
     def rules(
         self, use: ToolUse | None, answer: Grammar | None, reasoning: Reasoning | None = None
@@ -118,16 +123,32 @@ class CallGrammars:
                 replace(schema, value=_names(json.loads(parameters))),
                 replace(schema, value=_ANY_OBJECT),
             ]
+        attempt = attempts[self._first_valid(attempts)]
+        text: str = json.dumps(json.loads(side_grammar(attempt, "arguments"))["json_schema"])
+        return text
+
+    def _first_valid(self, attempts: Sequence[Grammar]) -> int:
+        """The index of the first grammar that compiles; raises InvalidRequest of the last one.
+
+        A chat sends its tools with each turn, so the index is kept; dozens of compiled schemas
+        would evict the grammars of answers.
+        """
+        # The others are made from the first one.
+        key = len(attempts), hashlib.sha256(attempts[0].value.encode()).digest()
+        if (known := self._valid.get(key)) is not None:
+            return known
         for attempt in attempts:
             try:
-                self._grammars.rules(attempt)
+                self._grammars.check(attempt)
             except InvalidRequest:
                 if attempt is attempts[-1]:
                     raise
             else:
                 break
-        text: str = json.dumps(json.loads(side_grammar(attempt, "arguments"))["json_schema"])
-        return text
+        if len(self._valid) >= _KNOWN_SCHEMAS:
+            self._valid.clear()
+        valid = self._valid[key] = attempts.index(attempt)
+        return valid
 
     def _input(self, grammar: Grammar | None, *, in_json: bool) -> str | None:
         """The regular expression of a text in a call, between slashes; raises InvalidRequest."""

@@ -32,7 +32,7 @@ from hearthd.text.grammars.schema_rewrites import rewritten
 from hearthd.text.grammars.unique_keys import KeyVocabulary, UniqueKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from numpy.typing import NDArray
 
@@ -52,6 +52,12 @@ _CACHED_GRAMMARS = 8
 # Work of llguidance before the first token, which bounds the memory of a compiled grammar: 28 MB.
 # Its default is five times this. A schema of 500 texts with formats takes more than half.
 _LEXER_FUEL = 200_000
+# Messages of llguidance about a grammar that takes too much work or memory.
+_LIMITS = ("grammar) too big", "too many expressions")
+_SMALLER = (
+    "a smaller grammar: write fewer keys with a format or pattern, and smaller counts in nested "
+    "repetitions such as (a{1000}){1000}"
+)
 _NO_TOKEN = "it allows no next token"
 # Other answers wait for the rules of one. Ambiguous grammars take longer with each token; others
 # take 1 to 20 ms, and a slow device some times as long.
@@ -158,6 +164,15 @@ class Grammars:
 
     def rules(self, grammar: Grammar) -> Rules:
         """The state of an empty answer; for any thread. Raises InvalidRequest."""
+        return self._first_state(grammar, self._compiled)
+
+    def check(self, grammar: Grammar) -> None:
+        """Compile a grammar and do not keep it; raises InvalidRequest."""
+        self._first_state(grammar, self._compile)
+
+    def _first_state(
+        self, grammar: Grammar, compiled: Callable[[Grammar], llguidance.LLMatcher]
+    ) -> Rules:
         size = len(grammar.value.encode())
         limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
         if size > limit:
@@ -167,7 +182,7 @@ class Grammars:
                 grammar, "no grammar, because this model has no token that ends an answer"
             )
         try:
-            matcher = self._compiled(grammar).deep_copy()
+            matcher = compiled(grammar).deep_copy()
             assert self._vocabulary is not None
             rules = Rules(matcher, self._vocabulary, self._ends, json=grammar.json)
         except InexactSchema as error:
@@ -361,6 +376,8 @@ def _invalid(
 
 def _expected(message: str) -> str:
     """The advice for a grammar with this error."""
+    if any(limit in message for limit in _LIMITS):
+        return _SMALLER
     if unsupported := re.search(r"Unimplemented keys: \[(.*)\]", message):
         return f"a schema without {unsupported[1]}, which is not supported here"
     return f"a valid grammar ({_reason(message)})"
