@@ -14,6 +14,10 @@ from hearthd.text.templates import template_budget
 from hearthd.text.templates.template_budget import LimitExceeded
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 
+# Each list has the one before it twice.
+NESTED = "{% set l0 = ['x'] %}" + "".join(
+    f"{{% set l{i} = [] %}}" + 2 * f"{{% set _ = l{i}.append(l{i - 1}) %}}" for i in range(1, 40)
+)
 BIG = "{% set s = namespace(x='abcdefgh' * 100000) %}"  # 800 000 characters
 GROWN = (
     "{{% set n = namespace(x={}) %}}{{% for i in range(99) %}}{{% set n.x = {} %}}{{% endfor %}}"
@@ -79,6 +83,7 @@ def test_a_range_has_a_limit(environment: LimitedEnvironment) -> None:
         GROWN.format("[1]", "dict(a=n.x, b=n.x)"),
         f"{BIG}{{% set l = [] %}}{LOOP}{{% set _ = l.append(s.x ~ i) %}}{{% endfor %}}",
         f"{{% set l = [] %}}{LOOP}{LOOP}{{% set _ = l.append(1) %}}{{% endfor %}}{{% endfor %}}",
+        NESTED + "{{ l39 | string }}",
         GROWN.format("'<'", "n.x | escape ~ n.x"),
         GROWN.format("'a\n'", "n.x | indent(99) ~ n.x"),
         f"{BIG}{LOOP}{{{{ s.x }}}}{{% endfor %}}",
@@ -132,6 +137,9 @@ def test_memory_is_limited(
         ("{{ (messages + []).append(1) }}", "unsafe"),
         ("{{ [1].extend(messages) }}", "unsafe"),
         ("{% set l = [] %}{{ l.append(l) }}{{ l }}", "recursion"),
+        ("{% set l = [] %}{% set m = [l, l] %}{{ l.append('x') }}", "unsafe"),
+        ("{% set l = [] %}{% set m = [] %}{{ m.append(l) }}{{ l.append('x') }}", "unsafe"),
+        ("{% set l = [] %}{% set d = dict(a=l) %}{{ l.append('x') }}", "unsafe"),
         ("{% include '/etc/passwd' %}", "no loader"),
         ("{% extends '../x' %}", "no loader"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),

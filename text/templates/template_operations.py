@@ -29,7 +29,12 @@ REMOVED_FILTERS = frozenset("center pprint urlize wordwrap xmlattr".split())
 
 
 class ChangeableList(list[Any]):
-    """A list that a template writes, which nothing outside of it reads."""
+    """A list that a template writes, which nothing outside of it reads.
+
+    fixed  whether it is in another value, whose size was counted: it can no longer change
+    """
+
+    fixed = False
 
 
 # Methods of Python's own values that a template may call. Jinja's sandbox, with which transformers
@@ -102,6 +107,22 @@ def check_method(budget: Budget, name: str, args: tuple[Any, ...]) -> None:
         known = [separator for separator in separators if isinstance(separator, str) and separator]
         count = sum(map(text.count, known or _BLANKS))
         budget.require(size_of(text) + count * ITEM_BYTES)
+
+
+def check_change(budget: Budget, changed: ChangeableList, args: tuple[Any, ...]) -> None:
+    """Check and count what is added to a list."""
+    if changed.fixed:
+        raise jinja2.TemplateError("a list in another value is unsafe to change")
+    budget.spend(budget.size_of(args))
+    fix_lists(args)
+
+
+def fix_lists(value: Any) -> None:
+    """Fix the lists that are items of a value."""
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, ChangeableList):
+                item.fixed = True
 
 
 def check_fields(budget: Budget, form: str, values: Any) -> None:

@@ -29,10 +29,12 @@ from hearthd.text.templates.template_operations import (
     METHODS,
     REMOVED_FILTERS,
     ChangeableList,
+    check_change,
     check_fields,
     check_filter,
     check_method,
     check_operator,
+    fix_lists,
 )
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def checked(self, value: Any) -> Any:
         """Count a new value, and return it."""
         self._budget.spend(self._budget.size_of(value))
+        fix_lists(value)
         return value
 
     def changeable(self, value: list[Any]) -> ChangeableList:
@@ -126,6 +129,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(called, "__self__", None)
         if isinstance(owner, str):
             check_method(self._budget, called.__name__, (owner, *args))
+        elif isinstance(owner, ChangeableList) and called.__name__ in ("append", "pop"):
+            check_change(self._budget, owner, args)
         return self.checked(super().call(context, called, *args, **kwargs))
 
     @override
