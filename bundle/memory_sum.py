@@ -7,6 +7,10 @@ The sum counts memory that the system cannot take back while a bundle is served.
 pages of params.irpa that are read when the program rearranges weights at its start, nor pages where
 single rows are looked up: the system may drop these at any time and read them again.
 
+Compiled grammars that clients sent are not in the sum, only the index of the vocabulary that they
+share. text/grammars/grammar.py keeps eight: tools of an agent take up to 8 MB, and a regular
+expression of nested repetitions up to 28 MB.
+
 The library of --require-signature and the downloads of --fetch-images are not in the sum either:
 server/open_service.py subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from the limit. The sum knows
 sizes and no machine; benchmarks/memory_contract.py measures what a process takes.
