@@ -155,7 +155,8 @@ def _rgb(image: Image.Image) -> Image.Image:
 def _joined(size: tuple[int, int], strips: Iterable[Image.Image]) -> Image.Image:
     """An RGB image of strips, from top to bottom."""
     strips = iter(strips)
-    first = next(strips)  # of WebP when its process has less memory than before
+    # The process of a WebP has freed memory when it writes: the image is allocated after that.
+    first = next(strips)
     rgb = Image.new("RGB", size)
     top = 0
     for strip in itertools.chain([first], strips):

@@ -20,7 +20,7 @@ from tests.models.families.size_table import SIZES
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Without the barriers of models/dsl/mlir/barriers.py, gemma2's and gemma4's do not compile.
+# Without the barriers of models/dsl/iree_faults/barriers.py, gemma2's and gemma4's do not compile.
 COVERED = (
     ("apertus", "native", "prefill_16"),
     ("arcee", "native", "prefill_16"),

@@ -1,6 +1,6 @@
 """A case of each function of models/dsl/functions, whose results in PyTorch are recorded.
 
-The cases stand in for tests/models/test_functions_torch.py where PyTorch is not installed.
+The cases stand in for test_functions_torch.py where PyTorch is not installed.
 """
 
 from __future__ import annotations
