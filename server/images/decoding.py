@@ -35,6 +35,8 @@ _MAX_WEBP_PIXELS = MAX_PIXELS // 2
 _MAX_SIDE = 2**16 - 1  # as in JPEG: to resize a longer row takes hundreds of MB
 _MAX_READS = 2**14  # of chunks, markers and parts of them: 11,000 for 7 MB of PNG chunks of 2 KB
 _MAX_SECONDS = 10  # of a core
+# Of PNG, whose standard allows one: each takes 6 ms to inflate.
+_PROFILE, _MAX_PROFILES = b"iCCP", 64
 # Of a progressive JPEG, each over all pixels: encoders write about ten. Other bytes may look like
 # the start of a scan, such as a video after the image: a hundred in 7 MB.
 _START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 256
@@ -78,8 +80,8 @@ def decoded(data: bytes, field: str) -> Image.Image:
     """The first frame of an image file, as RGB of 8 bits.
 
     Raises InvalidRequest at `field` for another format, more than MAX_PIXELS or half of them in
-    WebP, too long a side, too many parts, or a file that is not complete. Memory for pixels is
-    allocated after their number was checked.
+    WebP, too long a side, too many parts, or a file that is not complete, and
+    DecoderNotStarted. Memory for pixels is allocated after their number was checked.
     """
     try:
         pixels, turn = (_webp if is_webp(data) else _opened)(data, field)
@@ -116,6 +118,8 @@ def _webp(data: bytes, field: str) -> tuple[Image.Image, Image.Transpose | None]
 
 def _opened(data: bytes, field: str) -> tuple[Image.Image, Image.Transpose | None]:
     """The pixels, and how to turn them; raises as Pillow does, InvalidRequest or _TooManyParts."""
+    if data.count(_PROFILE) > _MAX_PROFILES:
+        raise _TooManyParts
     with Image.open(_ImageFile(data), formats=_FORMATS) as image:
         _require_size(image.size, MAX_PIXELS, field)
         # MPO is a JPEG with further images.
