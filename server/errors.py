@@ -133,6 +133,12 @@ class ImagesFull(Unavailable):
     status = "images_full"
 
 
+class DecoderNotStarted(Unavailable):
+    """The system cannot start the process that decodes a file."""
+
+    status = "decoder_not_started"
+
+
 class QueueFull(RequestError):
     """The queue is full. The client can retry in `retry_after` seconds, at least 1."""
 

@@ -65,11 +65,12 @@ ALLOWED = {
         "runtime.interface",
         "runtime.media",
         "runtime.system.resource_limits",
+        "server.decoder_process",
         "server.errors",
         "server.speech",  # the same sound files
         "text",
     ),
-    "server.speech": ("bundle", "runtime", "text.errors"),
+    "server.speech": ("bundle", "runtime", "server.decoder_process", "text.errors"),
     "server.completions": (
         "server.engine",
         "server.errors",

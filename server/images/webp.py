@@ -13,6 +13,7 @@ from PIL import Image
 
 from hearthd.bundle import MAX_PIXELS, megabytes
 from hearthd.runtime.system.resource_limits import limit_child
+from hearthd.server.decoder_process import start_decoder
 from hearthd.server.images import webp_process
 
 if TYPE_CHECKING:
@@ -65,14 +66,11 @@ def is_webp(data: bytes) -> bool:
 def open_webp(data: bytes, seconds: int) -> Iterator[WebP]:
     """A WebP file, whose process ends with the block or after its `seconds` of a core.
 
-    Raises OSError for a file that cannot be opened, or not with the process's memory.
+    Raises OSError for a file that cannot be opened, or not with the process's memory, and
+    DecoderNotStarted.
     """
-    with subprocess.Popen(
-        (sys.executable, "-I", "-S", webp_process.__file__, _PATH),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    command = (sys.executable, "-I", "-S", webp_process.__file__, _PATH)
+    with start_decoder(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -20,6 +20,7 @@ import numpy as np
 import soundfile
 
 from hearthd.runtime.media.log_mel import SAMPLE_RATE
+from hearthd.server.decoder_process import start_decoder
 from hearthd.server.speech import mpeg_process
 from hearthd.server.speech.sound import FIELD, MAX_SECONDS
 from hearthd.text.errors import InvalidRequest
@@ -124,15 +125,11 @@ def _blocks(
     """What a process writes about the file that is its input; the process ends with the generator.
 
     Raises InvalidRequest if it failed after it had written something; `reason` has its status.
+    Raises DecoderNotStarted.
     """
     os.lseek(descriptor, 0, os.SEEK_SET)
     count = 0
-    process = subprocess.Popen(
-        command,
-        stdin=descriptor,
-        stdout=subprocess.PIPE,
-        stderr=messages,
-    )
+    process = start_decoder(command, stdin=descriptor, stderr=messages)
     assert process.stdout is not None
     try:
         while data := _block(process, process.stdout):

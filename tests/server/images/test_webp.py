@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from PIL import Image
 
 from hearthd.bundle.memory_sum import _DECODING_BYTES, MAX_PIXELS
+from hearthd.server.errors import DecoderNotStarted, Unavailable
 from hearthd.server.images.decoding import decoded
 from hearthd.server.images.webp import open_webp
 from hearthd.text.errors import InvalidRequest
@@ -67,6 +71,20 @@ def test_a_small_file_whose_tables_are_large_is_refused() -> None:
     assert peak_memory(data) <= _DECODING_BYTES * MAX_PIXELS
     with pytest.raises(InvalidRequest, match=r"damaged or takes more than 167\.8 MB to decode"):
         decoded(data, "image")
+
+
+def test_a_process_that_cannot_start_is_not_the_fault_of_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = saved(Image.new("RGB", (9, 5)), "WEBP")
+
+    def popen(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(DecoderNotStarted, match="Cannot allocate memory; retry later") as refused:
+        decoded(data, "image")
+    assert isinstance(refused.value, Unavailable)
 
 
 def _children() -> str:
