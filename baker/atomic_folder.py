@@ -18,6 +18,7 @@ import errno
 import glob
 import os
 import shutil
+import sys
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ def check_destination(out: Path | None) -> None:
     out = Path(os.path.realpath(out))
     _require_bundle(out)
     parent = next(folder for folder in out.parents if folder.exists())
-    with _naming(out), temporary_folder(_prefix(out), parent):
+    with _naming(out), temporary_folder(".hearth.", parent):
         pass
 
 
@@ -117,17 +118,17 @@ def _staging(out: Path) -> Iterator[Path]:
     prefix = _prefix(out)
     parent = open_folder(out.parent)
     try:
-        _lock(
-            parent, wait=True
-        )  # else another bake could remove the new folder before it is locked
+        # Else another bake could remove the new folder before it is locked.
+        _lock(parent, wait=True)
         for leftover in out.parent.glob(glob.escape(prefix) + "*"):
             _remove_unlocked(leftover, out)
         with _naming(out), ExitStack() as stack:
             folder = stack.enter_context(temporary_folder(prefix, out.parent))
             stack.enter_context(at_interrupt(lambda: _restore(folder, out)))
-            held = open_folder(folder)
-            stack.callback(os.close, held)
-            _lock(held, wait=False)
+            if sys.platform == "win32":  # elsewhere it is locked already
+                held = open_folder(folder)
+                stack.callback(os.close, held)
+                _lock(held, wait=False)
             context = stack.pop_all()
     finally:
         os.close(parent)

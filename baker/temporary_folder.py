@@ -1,33 +1,68 @@
-"""Temporary folders that are removed in the end, also if a signal ends the process."""
+"""Temporary folders that are removed in the end, also if a signal ends the process.
+
+A process that is killed leaves its folder, which is no longer locked. A later one removes it.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import shutil
+import sys
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.system.interrupts import at_interrupt
+from hearthd.runtime.system.operating_system import lock, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ATTEMPTS = 5  # a system call in progress may add a file
+_RANDOM_BYTES = 4  # of a name
+_NEW = 60.0  # seconds, in which a folder may not be locked yet
 
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder in `parent`, by default the system's; it is removed after the block."""
-    folder = Path(parent or tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(4)}"
+    """A new folder in `parent`, by default the system's; it is removed after the block.
+
+    Folders with this prefix that killed processes left in `parent` are removed, too.
+    """
+    parent = Path(parent or tempfile.gettempdir())
+    folder = parent / f"{prefix}{secrets.token_hex(_RANDOM_BYTES)}"
     # Registered before the folder exists: a signal at any moment removes it.
-    with at_interrupt(lambda: _remove(folder)):
+    with at_interrupt(lambda: _remove(folder)), ExitStack() as locks:
         folder.mkdir(mode=0o700)
         try:
+            if sys.platform != "win32":  # which cannot lock folders
+                held = open_folder(folder)
+                locks.callback(os.close, held)
+                with suppress(OSError):  # a file system without locks
+                    lock(held)
+                with suppress(OSError):  # a folder that cannot be listed
+                    _remove_leftovers(prefix, parent)
             yield folder
         finally:
             _remove(folder)
+
+
+def _remove_leftovers(prefix: str, parent: Path) -> None:
+    """Remove the temporary folders with a prefix that no process has locked."""
+    name = re.compile(f"{re.escape(prefix)}[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
+    for path in parent.iterdir():
+        with suppress(OSError):  # it is another user's, locked, or was removed
+            if name.fullmatch(path.name) and path.stat().st_mtime < time.time() - _NEW:
+                descriptor = open_folder(path, follow=False)
+                try:
+                    lock(descriptor)
+                    _remove(path)
+                finally:
+                    os.close(descriptor)
 
 
 def _remove(folder: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -271,8 +270,6 @@ def _locked(out: Path) -> Iterator[Path]:
             lock(held)
         except BlockingIOError as error:
             raise TuneError(f"--out: another run writes to {out}") from error
-        for leftover in out.glob(".hearth.*"):  # of a run that was killed
-            shutil.rmtree(leftover, ignore_errors=True)
         with temporary_folder(".hearth.", out) as folder:
             yield folder
     finally:
