@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5  # a system call in progress may add a file
 _RANDOM_BYTES = 4  # of a name
-_NEW = 60.0  # seconds, in which a folder may not be locked yet
+_NEW = 10.0  # seconds, in which a folder may not be locked yet
 
 
 @contextmanager

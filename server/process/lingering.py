@@ -43,6 +43,11 @@ class LingeringTransport:
         """Whether nothing more is sent."""
         return self.is_lingering or self._transport.is_closing()
 
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is closed: asyncio would log a warning for them."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
     def close(self) -> None:
         """Close the connection, when what is written is sent; at once the second time."""
         if self.is_lingering or self._transport.is_closing() or not self._lingers():

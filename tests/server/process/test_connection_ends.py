@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import logging
 import socket
 import ssl
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -163,3 +165,22 @@ def test_requests_of_any_client_fill_no_log(
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
     assert "Invalid HTTP request" in caplog.text
     assert "pip install" not in caplog.text
+
+
+def test_writes_after_a_reset_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream may write many events before the event loop says that its connection is lost."""
+
+    async def write_after_a_reset() -> None:
+        loop = asyncio.get_running_loop()
+        here, there = socket.create_server(("127.0.0.1", 0)), socket.socket()
+        with here, there:
+            there.connect(here.getsockname())
+            accepted, _ = here.accept()
+            transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, accepted)
+            connection = lingering.LingeringTransport(transport, loop, lambda: False)
+            there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for _ in range(20):
+            connection.write(b"data: {}")
+
+    asyncio.run(write_after_a_reset())
+    assert not caplog.records
