@@ -272,6 +272,9 @@ def _locked(out: Path) -> Iterator[Path]:
             raise TuneError(f"--out: another run writes to {out}") from error
         with temporary_folder(".hearth.", out) as folder:
             yield folder
+    except OSError as error:  # one of a write, such as on a full disk, names no file
+        error.filename = error.filename or str(out)
+        raise
     finally:
         os.close(held)
 

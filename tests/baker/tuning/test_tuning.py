@@ -132,6 +132,14 @@ test_tuning.tuning.tune(one, Silent(), TuningReport(Console(), one.out))
     assert sum(losses[-3:]) < sum(losses[:3]) - 0.5
 
 
+def test_a_full_disk_is_named_and_nothing_is_half_written(folder: Path, full_disk: Path) -> None:
+    one = replace(request(folder, steps=1), out=full_disk / "adapter")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        tuning.tune(one, Silent(), TuningReport(Console(), one.out))
+    assert str(caught.value.filename).startswith(str(one.out))
+    assert not list(one.out.iterdir())
+
+
 def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
     folder: Path, run: Callable[[TuneRequest], str]
 ) -> None:
