@@ -11,7 +11,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5  # a system call in progress may add a file
 _RANDOM_BYTES = 4  # of a name
-_NEW = 10.0  # seconds, in which a folder may not be locked yet
 
 
 @contextmanager
@@ -37,13 +35,11 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     folder = parent / f"{prefix}{secrets.token_hex(_RANDOM_BYTES)}"
     # Registered before the folder exists: a signal at any moment removes it.
     with at_interrupt(lambda: _remove(folder)), ExitStack() as locks:
-        folder.mkdir(mode=0o700)
         try:
-            if sys.platform != "win32":  # which cannot lock folders
-                held = open_folder(folder)
-                locks.callback(os.close, held)
-                with suppress(OSError):  # a file system without locks
-                    lock(held)
+            if sys.platform == "win32":  # which cannot lock folders
+                folder.mkdir()
+            else:
+                locks.callback(os.close, _make_locked(folder))
                 with suppress(OSError):  # a folder that cannot be listed
                     _remove_leftovers(prefix, parent)
             yield folder
@@ -51,12 +47,26 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
             _remove(folder)
 
 
+def _make_locked(folder: Path) -> int:
+    """Make a folder, again if another process removes it before it is locked; a descriptor."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError), ExitStack() as unlocked:
+            descriptor = open_folder(folder)
+            unlocked.callback(os.close, descriptor)
+            with suppress(OSError):  # a file system without locks
+                lock(descriptor, wait=True)
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                unlocked.pop_all()
+                return descriptor
+
+
 def _remove_leftovers(prefix: str, parent: Path) -> None:
     """Remove the temporary folders with a prefix that no process has locked."""
     name = re.compile(f"{re.escape(prefix)}[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     for path in parent.iterdir():
         with suppress(OSError):  # it is another user's, locked, or was removed
-            if name.fullmatch(path.name) and path.stat().st_mtime < time.time() - _NEW:
+            if name.fullmatch(path.name):
                 descriptor = open_folder(path, follow=False)
                 try:
                     lock(descriptor)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.runtime.system import operating_system
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 _PREFIX = ".hearth."
 _KILLED = """
@@ -24,15 +27,10 @@ with temporary_folder(".hearth.", Path(sys.argv[1])) as folder:
 """
 
 
-def _make_old(folder: Path) -> None:
-    os.utime(folder, (0, 0))
-
-
 def test_the_next_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    (leftover,) = tmp_path.iterdir()
-    _make_old(leftover)
+    assert len(list(tmp_path.iterdir())) == 1
     with temporary_folder(_PREFIX, tmp_path) as folder:
         assert list(tmp_path.iterdir()) == [folder]
     assert not list(tmp_path.iterdir())
@@ -42,11 +40,25 @@ def test_a_folder_in_use_or_of_another_name_stays(tmp_path: Path) -> None:
     others = [tmp_path / f"{_PREFIX}{name}" for name in ("notes", "0123456789", "0123456")]
     for other in others:
         other.mkdir()
-        _make_old(other)
-    with temporary_folder(_PREFIX, tmp_path) as used:
-        _make_old(used)
-        with temporary_folder(_PREFIX, tmp_path) as folder:
-            assert {*tmp_path.iterdir()} == {*others, used, folder}
+    with temporary_folder(_PREFIX, tmp_path) as used, temporary_folder(_PREFIX, tmp_path) as folder:
+        assert {*tmp_path.iterdir()} == {*others, used, folder}
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removals = [shutil.rmtree]
+
+    def open_folder(path: Path, *, follow: bool = True) -> int:
+        descriptor = operating_system.open_folder(path, follow=follow)
+        if removals:
+            removals.pop()(path)
+        return descriptor
+
+    monkeypatch.setattr("hearthd.baker.temporary_folder.open_folder", open_folder)
+    with temporary_folder(_PREFIX, tmp_path) as folder:
+        assert not removals
+        assert folder.is_dir()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -54,7 +66,6 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target.mkdir()
     link.parent.mkdir()
     link.symlink_to(target)
-    _make_old(target)
     with temporary_folder(_PREFIX, link.parent):
         pass
     assert link.is_symlink()
