@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from examples.train_tiny_gemma import tokenizer
 from hearthd.baker.parameters.irpa import ArchiveWriter, open_archive
@@ -24,7 +27,7 @@ from hearthd.baker.reference.golden_values import (
     row_after_experts,
 )
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, PassingParameters, slightly_changed
-from hearthd.bundle import Golden, GoldenStep
+from hearthd.bundle import MIN_CONTEXT, Golden, GoldenStep
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
@@ -85,6 +88,14 @@ def golden_row(
     assert row.prompt == 0
     assert row.offset == sum(part.nbytes for part in saved[: layer * per_layer])
     return row, saved[layer * per_layer :][:per_layer]
+
+
+def test_golden_prompts_fit_the_shortest_context_where_each_byte_is_a_token() -> None:
+    letters = {letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(BPE(letters, []))
+    tokenizer.pre_tokenizer = ByteLevel()
+    assert max(map(len, PROMPTS)) > MIN_CONTEXT
+    assert all(0 < len(ids) <= MIN_CONTEXT - 2 * STEPS for ids in prompt_ids(tokenizer))
 
 
 def test_golden_rows_of_int8_caches_are_those_of_the_second_layer() -> None:
