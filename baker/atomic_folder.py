@@ -18,7 +18,6 @@ import errno
 import glob
 import os
 import shutil
-import sys
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,13 @@ from typing import TYPE_CHECKING
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import BundleError, Corrupt, WrongFormat, read_manifest
 from hearthd.runtime.system.interrupts import at_interrupt
-from hearthd.runtime.system.operating_system import c_function, lock, open_folder, sync
+from hearthd.runtime.system.operating_system import (
+    LOCKS_FOLDERS,
+    c_function,
+    lock,
+    open_folder,
+    sync,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -125,7 +130,7 @@ def _staging(out: Path) -> Iterator[Path]:
         with _naming(out), ExitStack() as stack:
             folder = stack.enter_context(temporary_folder(prefix, out.parent))
             stack.enter_context(at_interrupt(lambda: _restore(folder, out)))
-            if sys.platform == "win32":  # elsewhere it is locked already
+            if not LOCKS_FOLDERS:  # otherwise it is locked already
                 held = open_folder(folder)
                 stack.callback(os.close, held)
                 _lock(held, wait=False)

@@ -9,14 +9,13 @@ import os
 import re
 import secrets
 import shutil
-import sys
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.system.interrupts import at_interrupt
-from hearthd.runtime.system.operating_system import lock, open_folder
+from hearthd.runtime.system.operating_system import LOCKS_FOLDERS, lock, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,19 +28,20 @@ _RANDOM_BYTES = 4  # of a name
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder in `parent`, by default the system's; it is removed after the block.
 
-    Folders with this prefix that killed processes left in `parent` are removed, too.
+    Folders with this prefix that killed processes left in `parent` are removed, too, but not on
+    Windows.
     """
     parent = Path(parent or tempfile.gettempdir())
     folder = parent / f"{prefix}{secrets.token_hex(_RANDOM_BYTES)}"
     # Registered before the folder exists: a signal at any moment removes it.
     with at_interrupt(lambda: _remove(folder)), ExitStack() as locks:
         try:
-            if sys.platform == "win32":  # which cannot lock folders
-                folder.mkdir()
-            else:
+            if LOCKS_FOLDERS:
                 locks.callback(os.close, _make_locked(folder))
                 with suppress(OSError):  # a folder that cannot be listed
                     _remove_leftovers(prefix, parent)
+            else:
+                folder.mkdir()
             yield folder
         finally:
             _remove(folder)

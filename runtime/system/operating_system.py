@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+# Whether `lock` locks a folder itself, and not a file that stands for it and stays.
+LOCKS_FOLDERS = sys.platform != "win32"
 _LOCK_OFFSET = 2**31 - 2  # on Windows: the last byte that msvcrt can lock, which no file reaches
 _LOCK_POLL = 0.1  # seconds
 _MAP_FIXED = 0x10  # of mmap(2), on Linux and macOS
