@@ -1,6 +1,7 @@
 """Temporary folders that are removed in the end, also if a signal ends the process.
 
-A process that is killed leaves its folder, which is no longer locked. A later one removes it.
+A killed process leaves its folder without a lock. The next temporary folder with the same prefix in
+the same place removes such folders.
 """
 
 from __future__ import annotations

@@ -72,10 +72,10 @@ _COVERED = 0.98
 
 @dataclass(frozen=True)
 class Call:
-    """A kind of calls of a model: what they do for how many sequences, each with so many tokens.
+    """A kind of call: its name, its number of sequences, and the tokens that each of them has.
 
-    Of a draft, `tokens` is the number of the drafted token. At a higher temperature, more logits
-    are exact.
+    For a draft, `tokens` is the number of the drafted token. The temperature counts because more
+    logits are exact at a higher one.
     """
 
     name: str
