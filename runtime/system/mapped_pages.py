@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PAGES = Path("/proc/self/statm")
 _INTERVAL = 0.02  # seconds
+_PIECE = 64 << 20  # bytes that are copied before they leave the cache
 
 
 class MappedFile(NamedTuple):
@@ -99,17 +100,19 @@ def prefer_huge_pages(mapped: MappedFile) -> None:
 def move_to_memory(mapped: MappedFile) -> None:
     """Replace a read-only mapping by a copy; on Windows, which cannot do this, it stays.
 
-    The copy has huge pages if Linux has them, and the system may drop the cached pages of the
-    file. Nothing may read the mapping meanwhile. Raises OSError; the mapping is then unusable.
+    The copy has huge pages if Linux has them. The system may drop each piece of the file from its
+    cache once it is copied: with the whole file in memory twice, none of it stays in one piece for
+    huge pages. Nothing may read the mapping meanwhile. Raises OSError; the mapping is then
+    unusable.
     """
     if not replace_by_memory(mapped.address, mapped.size):
         return
     prefer_huge_pages(mapped)
     memory = memoryview((ctypes.c_char * mapped.size).from_address(mapped.address)).cast("B")
     with mapped.path.open("rb", buffering=0) as source:
-        while memory and (count := source.readinto(memory)):
+        while memory and (count := source.readinto(memory[:_PIECE])):
             memory = memory[count:]
+            drop_cached(source.fileno(), mapped.size - len(memory))
         if memory:
             raise OSError(errno.EIO, f"{mapped.path} became shorter while it was loaded")
-        drop_cached(source.fileno(), mapped.size)
     protect_pages(mapped.address, mapped.size)

@@ -19,6 +19,7 @@ from hearthd.bundle import PARAMETERS, BundleError, LanguageManifest, read_manif
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.iree.device import CannotLoad, Device
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.system import mapped_pages
 from hearthd.runtime.system.mapped_pages import (
     MappedFile,
     few_mapped_pages,
@@ -172,6 +173,19 @@ def test_a_mapping_that_moves_to_memory_keeps_its_bytes(tmp_path: Path) -> None:
         if "[never]" not in HUGE.read_text("ascii"):
             assert huge_bytes() - before >= 6 << 20
     assert huge_bytes() - before < 6 << 20
+
+
+def test_each_piece_leaves_the_cache_before_the_next_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the file in memory twice, Linux found no huge pages for half of a copy of 9 GB."""
+    path, dropped = tmp_path / "weights", list[int]()
+    path.write_bytes(bytes(5 * mmap.PAGESIZE + 1))
+    monkeypatch.setattr(mapped_pages, "_PIECE", 2 * mmap.PAGESIZE)
+    monkeypatch.setattr(mapped_pages, "drop_cached", lambda _, size: dropped.append(size))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        move_to_memory(MappedFile.at(memoryview(mapped), path))
+    assert dropped == [2 * mmap.PAGESIZE, 4 * mmap.PAGESIZE, 5 * mmap.PAGESIZE + 1]
 
 
 def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
