@@ -51,8 +51,9 @@ typedef struct {
 
 // Where all groups of a block are read one after the other, the group that is fetched, or half as
 // far of planes of 8 bits. A mapped file has small pages, at whose ends a CPU's own fetching stops;
-// and a thread that multiplies many rows by one group is late for the next. Measured on Zen 4.
-// Nothing is fetched after the call's last group: another thread reads it.
+// and a thread that multiplies many rows by one group is late for the next. Nothing is fetched
+// after the call's last group: another thread reads it. Bytes are fetched into the first cache:
+// two cores of a Zen 4 then read 60 GB/s, and 40 into the second.
 #if defined(__x86_64__)
 enum { AHEAD = 16 };
 #else
@@ -61,7 +62,7 @@ enum { AHEAD = 32 };
 
 INLINE void fetch_lines(const void *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch((const char *)from + at, 0, NEAREST);
+        __builtin_prefetch((const char *)from + at, 0, 3);
 }
 
 // Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
