@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +79,8 @@ def test_the_server_discards_for_a_while_only(
 ) -> None:
     server, client = running
     monkeypatch.setattr(lingering, limit, value)
+    if (tls_options := server._tls_options) is not None:  # it also waits for the end of TLS
+        monkeypatch.setattr(server, "_tls_options", replace(tls_options, timeout=3.0))
     before = set(server.server_state.connections)
     with connect(client) as connection:
         connection.sendall(request(b"", length=10**9))

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from hearthd.server.api.http_errors import ErrorResponse
-from hearthd.server.process import request_parser
+from hearthd.server.process import lingering, request_parser
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.listening import bind
 from tests.patience import PATIENCE
@@ -159,9 +159,10 @@ def test_a_long_body_may_follow_empty_trailers() -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 def test_an_invalid_chunk_before_the_end_of_the_response_logs_no_error(
-    has_begun: bool, caplog: pytest.LogCaptureFixture
+    has_begun: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(lingering, "SECONDS", 1.0)  # the server ends when the connection does
     app = FastAPI()
     goes_on = threading.Event()
 
