@@ -18,6 +18,7 @@ from hearthd.runtime.interface import LOGIT_MARGIN, NO_LOGITS, NO_TOKEN, Runtime
 from hearthd.runtime.iree.device import CannotLoad, Device, logits_of, result
 from hearthd.runtime.iree.device_adapters import DeviceAdapters
 from hearthd.runtime.iree.device_draft_model import opened_drafter
+from hearthd.runtime.iree.device_drafter import ReadToken
 from hearthd.runtime.iree.device_towers import DeviceTowers
 from hearthd.runtime.iree.entry_calls import Call, calls_of, of_kind, padded_rows
 from hearthd.runtime.kv_ring import restore_rows, save_rows
@@ -202,8 +203,8 @@ class IreeRuntime(Runtime):
             self._check(slot, (token,), position)
             self._ends[slot] = position + 1
         call = next(call for call in self._decodes if call.entry.batch >= len(slots))
-        others = [slot for slot in range(self.slots) if slot not in slots]
-        fill = others[: call.entry.batch - len(slots)]
+        batch = call.entry.batch
+        fill = [slot for slot in range(self.slots) if slot not in slots][: batch - len(slots)]
         numbers = [
             [*tokens, *[0] * len(fill)],
             [*positions, *(self._ends[slot] for slot in fill)],
@@ -211,8 +212,8 @@ class IreeRuntime(Runtime):
             *self._rotary.shifts(slots, positions, unused=len(fill)),
         ]
         results = self._invoke(call, numbers, slots, fill)
-        self._drafting.keep(results, slots, tokens, positions, call.entry.batch)
-        return logits_of(results, (call.entry.batch, self.vocab_size))[: len(slots)]
+        self._drafting.keep(results, list(map(ReadToken, slots, tokens, positions)), batch)
+        return logits_of(results, (batch, self.vocab_size))[: len(slots)]
 
     @override
     def verify(
@@ -257,13 +258,12 @@ class IreeRuntime(Runtime):
         padded = [token for read in tokens for token in self._padded(read, call.entry)]
         numbers = [padded, starts, margins, *self._rotary.shifts(slots, starts, tokens=count)]
         results = self._invoke(call, numbers, slots)
-        self._drafting.keep(
-            results,
-            [slot for slot in slots for _ in range(count)],
-            [token for read in tokens for token in read],
-            [start + ahead for start in starts for ahead in range(count)],
-            len(padded),
-        )
+        read_tokens = [
+            ReadToken(slot, token, position)
+            for slot, read, start in zip(slots, tokens, starts, strict=True)
+            for position, token in enumerate(read, start)
+        ]
+        self._drafting.keep(results, read_tokens, len(padded))
         logits = logits_of(results, (len(padded), self.vocab_size))
         return [iter(logits[first : first + count]) for first in range(0, len(padded), size)]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import LanguageManifest
     from hearthd.runtime.iree.device import Device
+    from hearthd.runtime.iree.device_drafter import ReadToken
 
 
 @dataclass
@@ -72,15 +73,8 @@ class DeviceDraftModel(BundleDrafter):
         self._followed.pop(slot, None)
 
     @override
-    def keep(
-        self,
-        results: rt.VmVariantList,
-        slots: Sequence[int],
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        rows: int,
-    ) -> None:
-        for slot, token, position in zip(slots, tokens, positions, strict=True):
+    def keep(self, results: rt.VmVariantList, read: Sequence[ReadToken], rows: int) -> None:
+        for slot, token, position in read:
             followed = self._followed.get(slot)
             if followed is None or not 0 <= position - followed.start <= len(followed.tokens):
                 followed = self._followed[slot] = _Followed(position)

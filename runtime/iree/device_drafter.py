@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import iree.runtime as rt
 import numpy as np
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 _WITH_STATES = ("decode", "verify")
 
 
+class ReadToken(NamedTuple):
+    """A token that a decode or a verify has read."""
+
+    slot: int
+    token: int
+    position: int
+
+
 class BundleDrafter(Protocol):
     """Drafts tokens for a runtime.
 
@@ -40,15 +48,8 @@ class BundleDrafter(Protocol):
     def forget(self, slot: int) -> None:
         """A call other than a decode or a verify reads tokens of a slot, or replaces its rows."""
 
-    def keep(
-        self,
-        results: rt.VmVariantList,
-        slots: Sequence[int],
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        rows: int,
-    ) -> None:
-        """A decode or verify of `rows` tokens, which start with `tokens`, has returned."""
+    def keep(self, results: rt.VmVariantList, read: Sequence[ReadToken], rows: int) -> None:
+        """A decode or verify of `rows` tokens, which start with `read`, has returned."""
 
     def draft(
         self, slot: int, token: int, position: int, caches: Sequence[rt.HalBufferView]
@@ -107,21 +108,14 @@ class DeviceDrafter(BundleDrafter):
         self._states.pop(slot, None)
 
     @override
-    def keep(
-        self,
-        results: rt.VmVariantList,
-        slots: Sequence[int],
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        rows: int,
-    ) -> None:
-        """Keep the states f32 (rows, E) that a call returned, as far as `tokens` go."""
+    def keep(self, results: rt.VmVariantList, read: Sequence[ReadToken], rows: int) -> None:
+        """Keep the states f32 (rows, E) that a call returned, as far as `read` goes."""
         if not self.exists:
             return
-        for slot in slots:
+        for slot, _, _ in read:
             self._states[slot] = {}
         states = result(results, 1, (rows, self._hidden))
-        for slot, position, state in zip(slots, positions, states, strict=False):
+        for (slot, _, position), state in zip(read, states, strict=False):
             self._states[slot][position] = state
 
     @override

@@ -24,6 +24,7 @@ from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
 from hearthd.runtime.iree.device_draft_model import DeviceDraftModel
+from hearthd.runtime.iree.device_drafter import ReadToken
 from tests.models.families.llama_pair import (
     DRAFTED,
     FIRST,
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 TOKENS = np.random.default_rng(0).integers(0, 256, 300).tolist()
 CHUNK = 8
+
+
+def in_slot_0(tokens: Sequence[int], start: int) -> list[ReadToken]:
+    return [ReadToken(0, token, position) for position, token in enumerate(tokens, start)]
 
 
 class Drafting(DeviceDraftModel):
@@ -90,8 +95,7 @@ class Drafting(DeviceDraftModel):
 
     def read(self, tokens: Sequence[int], start: int) -> None:
         """What the runtime says of a verify of these tokens."""
-        ahead = range(start, start + len(tokens))
-        self.keep(None, [0] * len(tokens), tokens, ahead, len(tokens))
+        self.keep(None, in_slot_0(tokens, start), len(tokens))
 
     def drafted(self, position: int) -> list[int]:
         drafts = self.draft(0, TOKENS[position], position, ())
@@ -154,13 +158,7 @@ def test_the_draft_model_has_read_the_accepted_tokens() -> None:
                 latest = [*tokens, token]
                 read = [model.rows[at] for at in range(len(latest))] if drafts else latest
                 assert read == latest
-            model.keep(
-                None,
-                [0] * (1 + len(drafts)),
-                [token, *drafts],
-                range(len(tokens), len(tokens) + 1 + len(drafts)),
-                1,
-            )
+            model.keep(None, in_slot_0([token, *drafts], len(tokens)), 1)
             accepted = random.integers(0, len(drafts) + 1)
             tokens += [token, *drafts[:accepted]]
             token = int(random.integers(0, 10))
