@@ -283,37 +283,29 @@ def attend_ring(
 
     `read` gives the keys and the values of its first rows, (rows, G, D) of the query's dtype.
     """
-    tokens = query.shape[0]
-    if alone and tokens > 1:
-        parts = (
-            attend_ring(
-                narrow(query, 0, i, i + 1),
-                read,
-                start + i,
-                sinks,
-                rows=rows,
-                keys=keys,
-                window=window,
-                scale=scale,
-                cap=cap,
-                alone=True,
-            )
-            for i in range(tokens)
-        )
-        return ops.concatenate(*parts, axis=0)
     looked_at = min(keys, rows)  # of fewer positions than rows, p lies in row p
-    end = narrow(start, 0, 1, 2) if start.shape == (2,) else None
-    start = narrow(start, 0, 0, 1)
-    positions = consecutive(start, tokens)
-    # Row r holds the newest position p with p mod R == r, which is negative if there is none yet.
-    # A row that holds a later position, of other tokens, counts as p - R, which is out of sight.
-    newest = trailing(start + (tokens - 1), (looked_at,))
-    row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
-    age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
-    seen = visible(positions, newest - age, window, end=end)
-    batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
-    mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
-    return ops.reshape(mixed, shape=query.shape)
+
+    def attended(query: Tensor, start: Tensor) -> Tensor:
+        """The result of consecutive tokens."""
+        tokens = query.shape[0]
+        end = narrow(start, 0, 1, 2) if start.shape == (2,) else None
+        start = narrow(start, 0, 0, 1)
+        positions = consecutive(start, tokens)
+        # Row r holds the newest position p with p mod R == r, negative if there is none yet. A row
+        # that holds a later position, of other tokens, counts as p - R, which is out of sight.
+        newest = trailing(start + (tokens - 1), (looked_at,))
+        row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
+        age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
+        seen = visible(positions, newest - age, window, end=end)
+        batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
+        mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
+        return ops.reshape(mixed, shape=query.shape)
+
+    tokens = query.shape[0]
+    if not alone or tokens == 1:
+        return attended(query, start)
+    parts = (attended(narrow(query, 0, i, i + 1), start + i) for i in range(tokens))
+    return ops.concatenate(*parts, axis=0)
 
 
 @composite()
