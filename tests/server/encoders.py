@@ -15,20 +15,18 @@ from tokenizers import models, pre_tokenizers, processors
 from typing_extensions import override
 
 from hearthd.bundle import (
-    FORMAT,
     EncoderManifest,
     Footprint,
     FunctionSpec,
     InputSpec,
     OutputSpec,
     PairPrompt,
-    Target,
 )
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.text.tokenizer import Tokenizer
-from tests.server.fakes import NOWHERE
+from tests.server.fakes import MANIFEST_FIELDS
 from tests.server.functions import local_calls
 
 if TYPE_CHECKING:
@@ -113,15 +111,8 @@ def service(
     }
     outputs = FakeEncoder(scores=scores).run("encode_3x4", inputs)
     manifest = EncoderManifest(
-        format=FORMAT,
-        architecture="fake",
-        config={"pooling": "rank" if scores else "mean"},
-        precision="f32",
+        **{**MANIFEST_FIELDS, "config": {"pooling": "rank" if scores else "mean"}},
         tolerance=1e-4,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=NOWHERE,
-        files=(),
         functions=functions,
         vocab_size=len(WORDS),
         footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={"encode_3x4": 0}),

@@ -71,6 +71,17 @@ NOWHERE = Provenance(
     kernels=KernelBuild(names=("linear_int8_g32",), instructions="portable"),
     tools={},
 )
+# What the manifests of fake runtimes have in common.
+MANIFEST_FIELDS: dict[str, Any] = {
+    "format": FORMAT,
+    "architecture": "fake",
+    "config": {},
+    "precision": "f32",
+    "target": Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
+    "statistics": {},
+    "provenance": NOWHERE,
+    "files": (),
+}
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 EOS, BOS, UNK = range(1, 4)
 _CORPUS = [
@@ -150,15 +161,13 @@ def manifest_of(
     runtime: FakeRuntime, *, eos: tuple[int, ...] = (), pooling: str = "mean"
 ) -> LanguageManifest:
     """The manifest of a fake runtime, with golden values from that runtime."""
+    config = {
+        "hidden": runtime.hidden,
+        "pooling": pooling,
+        "answers": f"{runtime.spread} {runtime.habit}",
+    }
     return LanguageManifest(
-        format=FORMAT,
-        architecture="fake",
-        config={
-            "hidden": runtime.hidden,
-            "pooling": pooling,
-            "answers": f"{runtime.spread} {runtime.habit}",
-        },
-        precision="f32",
+        **{**MANIFEST_FIELDS, "config": config},
         storages={},
         vocab_size=runtime.vocab_size,
         context=runtime.context,
@@ -168,12 +177,8 @@ def manifest_of(
         caches=(),
         entry_points=(),
         adapters=runtime.adapters,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=NOWHERE,
         golden=golden_of(runtime),
         footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={}),
-        files=(),
     )
 
 

@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.bundle import (
-    FORMAT,
-    ArraysManifest,
-    FunctionSpec,
-    InputSpec,
-    OutputSpec,
-    Target,
-)
+from hearthd.bundle import ArraysManifest, FunctionSpec, InputSpec, OutputSpec
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.runtime.checks.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
 from hearthd.server.services.array_service import ArrayService
 from tests.patience import PATIENCE
-from tests.server.fakes import NOWHERE
+from tests.server.fakes import MANIFEST_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,18 +84,7 @@ class FakeFunctions(Functions):
 
 def manifest_of(*functions: FunctionSpec) -> ArraysManifest:
     """The manifest of a bundle of these functions."""
-    return ArraysManifest(
-        format=FORMAT,
-        architecture="fake",
-        config={},
-        precision="f32",
-        tolerance=1e-4,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=NOWHERE,
-        files=(),
-        functions=functions,
-    )
+    return ArraysManifest(**MANIFEST_FIELDS, tolerance=1e-4, functions=functions)
 
 
 def copying(values: int) -> ArrayService:

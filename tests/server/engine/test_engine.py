@@ -30,7 +30,7 @@ from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping
 
     from numpy.typing import NDArray
 
@@ -312,28 +312,14 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
 
     class Watched(FakeRuntime):
         @override
-        def prefill(
-            self,
-            slot: int,
-            tokens: Sequence[int],
-            start: int,
-            rows: NDArray[np.float32] | None = None,
-            *,
-            causal: bool = True,
-        ) -> None:
+        def prefill(self, *call: Any, **options: Any) -> None:
             calls.append("chunk")
-            super().prefill(slot, tokens, start, rows, causal=causal)
+            super().prefill(*call, **options)
 
         @override
-        def decode(
-            self,
-            slots: Sequence[int],
-            tokens: Sequence[int],
-            positions: Sequence[int],
-            margins: Sequence[int] = (),
-        ) -> NDArray[np.float32]:
+        def decode(self, *call: Any) -> NDArray[np.float32]:
             calls.append("decode")
-            return super().decode(slots, tokens, positions, margins)
+            return super().decode(*call)
 
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))

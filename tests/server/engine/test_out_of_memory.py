@@ -17,7 +17,6 @@ from tests.server.engine.test_engine import SAMPLED, events_of, request_of, toke
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Rows
@@ -35,29 +34,15 @@ class PoorRuntime(FakeRuntime):
     at: str
 
     @override
-    def prefill(
-        self,
-        slot: int,
-        tokens: Sequence[int],
-        start: int,
-        rows: NDArray[np.float32] | None = None,
-        *,
-        causal: bool = True,
-    ) -> None:
+    def prefill(self, slot: int, tokens: Sequence[int], *others: Any, **options: Any) -> None:
         self._allocate("prefill", tokens)
-        super().prefill(slot, tokens, start, rows, causal=causal)
+        super().prefill(slot, tokens, *others, **options)
 
     @override
-    def decode(
-        self,
-        slots: Sequence[int],
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        margins: Sequence[int] = (),
-    ) -> NDArray[Any]:
+    def decode(self, slots: Sequence[int], tokens: Sequence[int], *others: Any) -> NDArray[Any]:
         for slot, token in zip(slots, tokens, strict=True):
             self._allocate("decode", [*self._read[slot], token])
-        return super().decode(slots, tokens, positions, margins)
+        return super().decode(slots, tokens, *others)
 
     @override
     def save(self, slot: int, start: int, stop: int) -> Rows:

@@ -10,14 +10,7 @@ import numpy as np
 import soundfile
 from typing_extensions import override
 
-from hearthd.bundle import (
-    FORMAT,
-    CacheSpec,
-    Footprint,
-    SpeechManifest,
-    Target,
-    listen_function,
-)
+from hearthd.bundle import CacheSpec, Footprint, SpeechManifest, listen_function
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.checks.golden_arrays import GoldenExample
 from hearthd.runtime.checks.self_test import self_test_arrays
@@ -26,7 +19,7 @@ from hearthd.server.services.speech_service import SpeechService
 from hearthd.text.tokenizer import Tokenizer
 from tests.baker.small_whisper import CONTEXT, HIDDEN, MELS, RATE, STATES, VOCABULARY, noise
 from tests.baker.small_whisper import tokenizer as library
-from tests.server.fakes import NOWHERE
+from tests.server.fakes import MANIFEST_FIELDS
 from tests.server.speech.listeners import tokens
 
 if TYPE_CHECKING:
@@ -48,15 +41,8 @@ def manifest(
 ) -> SpeechManifest:
     cache = (CacheSpec(name="cache", rows=CONTEXT, width=HIDDEN, dtype="f32"),)
     return SpeechManifest(
-        format=FORMAT,
-        architecture="fake",
-        config={},
-        precision="f32",
+        **MANIFEST_FIELDS,
         tolerance=1e-4,
-        target=Target(name="host", triple="x86_64-linux-gnu", cpu="generic", features=()),
-        statistics={},
-        provenance=NOWHERE,
-        files=(),
         functions=(FUNCTION,),
         vocab_size=VOCABULARY,
         mels=MELS,
