@@ -5,7 +5,7 @@ An adapter that is tuned on them is tuned on what the bundle computes with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -41,6 +41,8 @@ class BundleWeights(WeightSource):
     Raises a BundleError, ConfigError, DslError or BadArchive for a bundle of another program.
     """
 
+    format = "safetensors"  # of the names
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.manifest = read_manifest_of(folder, LanguageManifest)
@@ -55,12 +57,6 @@ class BundleWeights(WeightSource):
             for parameter in weight.sources:
                 stored = tensors.parts(self.config, parameter, (), gguf=False)[0]
                 self._weights[stored.name] = (weight, parameter, stored)
-
-    @property
-    @override
-    def format(self) -> Literal["safetensors"]:
-        """The form of the names."""
-        return "safetensors"
 
     @property
     @override

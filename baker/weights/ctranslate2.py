@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -103,6 +103,8 @@ class _Tensor:
 class CTranslate2Source(WeightSource):
     """The tensors and the configuration of a folder. Raises BadFile or UnsupportedType."""
 
+    format = "safetensors"  # the names of tensors and the keys of `metadata` are Hugging Face's
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / MODEL
@@ -111,12 +113,6 @@ class CTranslate2Source(WeightSource):
         self._variables = _read_variables(self._path)
         self._tensors = dict(_named_tensors(self._variables))
         self._config = self._shape() | _generation(read_json(folder / CONFIG))
-
-    @property
-    @override
-    def format(self) -> Literal["safetensors"]:
-        """The names of tensors and the keys of `metadata` are Hugging Face's."""
-        return "safetensors"
 
     @property
     @override

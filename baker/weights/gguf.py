@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
@@ -71,6 +71,8 @@ class GgufSource(WeightSource):
     Raises BadFile for a corrupt header, and for a shard that is missing or of another file.
     """
 
+    format = "gguf"
+
     def __init__(self, path: Path) -> None:
         """`path` can be any shard."""
         self._path = path
@@ -83,12 +85,6 @@ class GgufSource(WeightSource):
                 )
         self._stamps = {shard: stamp(shard) for shard in shards}
         self._metadata, self._tensors = _read_shards(shards)
-
-    @property
-    @override
-    def format(self) -> Literal["gguf"]:
-        """Always "gguf"."""
-        return "gguf"
 
     @override
     def names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -87,16 +87,12 @@ class _Tensor:
 class _Safetensors(WeightSource):
     """The tensors of the added files; errors name `path`."""
 
+    format = "safetensors"
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamps: dict[Path, Stamp] = {}
         self._tensors: dict[str, _Tensor] = {}
-
-    @property
-    @override
-    def format(self) -> Literal["safetensors"]:
-        """Always "safetensors"."""
-        return "safetensors"
 
     @override
     def names(self) -> tuple[str, ...]:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
     from hearthd.runtime.array_bytes import Array, Arrays
-    from hearthd.runtime.checks.self_test import Verdict
 
 _GOLDEN_TOKENS = 6
 _SEED = 0
@@ -96,8 +95,9 @@ class SpeechPlan(ModelPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechToBake(ArraysToBake):
-    """A model of speech to bake. Its golden values are of a window and a text."""
+    """A model of speech to bake. Its golden example is a window and a text: several calls."""
 
+    examples_are_calls = False
     program: SpeechProgram
     plan: SpeechPlan
 
@@ -135,15 +135,6 @@ class SpeechToBake(ArraysToBake):
             scores, *_ = evaluate(graphs[ALIGN], [*numbers, *caches, *heard], parameters)
             outputs["scores"] = scores[:, : len(rows)]
         return [GoldenExample(function=LISTEN, inputs=inputs, outputs=outputs)]
-
-    @override
-    def require_stable(
-        self,
-        parameters: Mapping[str, Array],
-        examples: Sequence[GoldenExample],
-        verdict: Verdict,
-    ) -> None:
-        """Nothing is known about the stability of a sequence of calls."""
 
     @override
     def runtime(self, folder: Path, manifest: Any, program: ProgramFile) -> SpeechRuntime:
