@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.language_model import IreeRuntime
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, options_for
+from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_streamed_experts import write_model
 from tests.models.families.hybrid_models import write_model as write_recurrent_model
 
@@ -35,7 +35,8 @@ def planned(weights: Path, context: int) -> int:
 def test_a_long_prefill_leaves_the_bits_of_its_chunks(tmp_path: Path) -> None:
     weights = write_model(tmp_path / "weights")
     options = {"model": None, "weights": weights, "slots": 2, "precision": "int8-g32"}
-    bundle = bake(options_for(tmp_path / "bundle", context=1024, **options), Silent())
+    with few_entry_points():
+        bundle = bake(options_for(tmp_path / "bundle", context=1024, **options), Silent())
     manifest = read_manifest_of(bundle, LanguageManifest)
     runtime = IreeRuntime(bundle, manifest, threads=2)
     assert (runtime.longest_prefill, runtime.chunk) == (LONG, CHUNK)

@@ -16,7 +16,7 @@ from hearthd.baker.weights.source import TokenizerError
 from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
 from tests.baker.small_gemma import small_gemma
 from tests.by_day import first_by_day
-from tests.conftest import Silent, options_for
+from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,11 @@ class UntilCompiled(Silent):
             yield advance
 
 
+def bake_until_compiled(out: Path, weights: Path) -> None:
+    with few_entry_points():
+        bake(options_for(out, weights=weights, slots=1), UntilCompiled())
+
+
 def damage(folder: Path, name: str, **change: Any) -> None:
     path = folder / name
     content = json.loads(path.read_text()) if path.exists() else {}
@@ -51,7 +56,7 @@ def damage(folder: Path, name: str, **change: Any) -> None:
 def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
     weights = small_gemma(tmp_path / "weights")
     with pytest.raises(Compiled):
-        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
+        bake_until_compiled(tmp_path / "out", weights)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_a_language_model_is_refused(
     weights = small_gemma(tmp_path / "weights")
     damage(weights, file, **change)
     with pytest.raises(TokenizerError, match=message):
-        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
+        bake_until_compiled(tmp_path / "out", weights)
 
 
 class UntilTraced(Silent):

@@ -63,7 +63,10 @@ def baked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = small_gemma(folder / "weights")
     with few_entry_points():
         for name in ("whole", "later"):
-            options = options_for(folder / name, weights=weights, verify_later=name == "later")
+            # With one slot, test_activations.py has the same program, which is compiled once.
+            options = options_for(
+                folder / name, weights=weights, slots=1, verify_later=name == "later"
+            )
             bake(options, stages := Stages())
             assert (COMPUTES in stages.names) == (name == "whole")
     return folder
