@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from hearthd.server.api.fields import Fields, JsonObject, Text
 from hearthd.text.errors import InvalidRequest
@@ -88,6 +88,54 @@ class ResponseFormat(Fields):
                 return Grammar("regex", self.regex or "", at)
 
 
+def _schema_object(schema: Any) -> Any:
+    """A JSON Schema that may be a text, as vLLM takes it, as an object."""
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("a JSON Schema as an object, or its text") from error
+
+
+class StructuredOutputs(Fields):
+    """A constraint in vLLM's form: one of these."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    json_: Annotated[JsonObject, BeforeValidator(_schema_object)] | None = Field(
+        None, alias="json", description="A JSON Schema, as an object or its text."
+    )
+    json_object: bool = Field(False, description="Answer with any JSON object.")
+    regex: Text | None = Field(
+        None, description="The regular expression that the whole answer matches."
+    )
+    choice: Choices | None = Field(None, description="The allowed answers.")
+    grammar: Text | None = Field(
+        None, description="A grammar in GBNF or llguidance's variant of Lark."
+    )
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        constraints = (self.json_, self.json_object or None, self.regex, self.choice, self.grammar)
+        if sum(constraint is not None for constraint in constraints) != 1:
+            raise ValueError("one of json, json_object, regex, choice and grammar")
+        return self
+
+    def rules(self) -> Grammar:
+        """The grammar of the answer."""
+        at = "structured_outputs"
+        if self.json_ is not None:
+            return schema_rules(self.json_, f"{at}.json")
+        if self.regex is not None:
+            return Grammar("regex", self.regex, f"{at}.regex")
+        if self.choice is not None:
+            return Grammar("choice", json.dumps(self.choice), f"{at}.choice")
+        if self.grammar is not None:
+            return Grammar("lark", self.grammar, f"{at}.grammar")
+        return Grammar("json_object", field=at)
+
+
 class GrammarFields(Fields):
     """Constraints on the answer: at most one of these."""
 
@@ -110,6 +158,9 @@ class GrammarFields(Fields):
         "variant of Lark. An empty text sets no grammar.",
     )
     choice: Choices | None = Field(None, description="Answer with one of these texts.")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="One of the other constraints, as vLLM's clients send it."
+    )
 
     def rules(self) -> Grammar | None:
         """The grammar of the answer; None allows any text. Raises InvalidRequest for two."""
@@ -120,6 +171,7 @@ class GrammarFields(Fields):
             None if regex is None else Grammar("regex", regex, "regex"),
             Grammar("lark", grammar, "grammar") if grammar else None,
             None if choice is None else Grammar("choice", json.dumps(choice), "choice"),
+            None if self.structured_outputs is None else self.structured_outputs.rules(),
         )
         constraints = [constraint for constraint in possible if constraint is not None]
         if len(constraints) > 1:

@@ -129,7 +129,14 @@ FIELDS: dict[str, Inert] = {
     "guided_whitespace_pattern": Inert(
         _none, "null: an answer has at most two line breaks in a row"
     ),
-    "structured_outputs": Inert(_none, "response_format"),
+    "whitespace_pattern": Inert(_none, "null: an answer has at most two line breaks in a row"),
+    "disable_any_whitespace": Inert(
+        _one_of(False), "false: an answer has at most two line breaks in a row"
+    ),
+    "disable_additional_properties": Inert(
+        _one_of(False), "additionalProperties in the schema: an object has no others by default"
+    ),
+    "disable_fallback": Inert(_any),
     "structural_tag": Inert(_none, "response_format, or tools"),
     "ebnf": Inert(_none, "grammar"),
     "grammar_lazy": Inert(_one_of(False), "false: a grammar applies from the first token"),

@@ -23,6 +23,7 @@ NOT_HERE = frozenset(
         "return_progress",
         "post_sampling_probs",
         "response_format",
+        "structured_outputs",
         "lora",
     }
 )

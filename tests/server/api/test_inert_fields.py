@@ -139,7 +139,8 @@ def test_fields_without_which_the_answer_is_wrong_are_refused(
 FORMS: dict[str, Any] = {
     "guided_json": {}, "guided_json_object": True, "guided_regex": "a", "guided_choice": ["a"],
     "guided_grammar": "a", "guided_decoding_params": {}, "guided_whitespace_pattern": " ",
-    "structured_outputs": {"regex": "a"}, "structural_tag": "{}", "ebnf": 'root ::= "a"',
+    "structured_outputs": {"regex": "a", "whitespace_pattern": " "},
+    "structural_tag": "{}", "ebnf": 'root ::= "a"',
     "grammar_lazy": True, "grammar_triggers": [{"type": 1, "value": "a"}], "format": "json",
     "response_schema": {}, "response_mime_type": "application/json",
     "output_config": {"format": {}},
