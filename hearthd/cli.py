@@ -37,7 +37,7 @@ _SYNONYMS = {
     "convert": "bake", "quantize": "bake", "download": "pull", "models": "list", "start": "serve",
     "complete": "generate",
 }  # fmt: skip
-_PREFIXES = ("hf:", "ollama:", "https://")  # of models that `hearth run` downloads or finds
+PREFIXES = ("hf:", "ollama:", "https://")  # of models that `hearth run` downloads or finds
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -229,7 +229,7 @@ def _meant(name: str) -> str | None:
     """The command line that a user may have meant by a word that is not a command."""
     if name in _SYNONYMS:
         return f"{PROGRAM} {_SYNONYMS[name]}"
-    if not name.startswith("-") and (Path(name).exists() or name.startswith(_PREFIXES)):
+    if not name.startswith("-") and (Path(name).exists() or name.startswith(PREFIXES)):
         return f"{PROGRAM} run {shlex.quote(name)}"
     return None
 

@@ -18,7 +18,7 @@ from hearthd.bundle.instead_of_weights import instead_of_weights
 from hearthd.bundle.kept_bundles import name_of
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
-from hearthd.cli import missing_baker
+from hearthd.cli import PREFIXES, missing_baker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +80,30 @@ def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) 
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     shard = shard_name(path.name)
     return Weights(str(path), path, shard.model if shard else name_of(path))
+
+
+def is_prompt(text: str, home: Path | None) -> bool:
+    """Whether the text in place of a model is a prompt: it names no model, and resembles no name.
+
+    Raises NotABundle if the baker is missing, which knows names of models.
+    """
+    try:
+        folder = bundle_home.find_bundle(text, home)
+        if folder.exists() or bundle_home.similar_path(folder):
+            return False
+    except OSError:  # too long for a path
+        return True
+    from hearthd.baker.hub.reference import suggestion  # not on every device
+
+    if text.startswith(PREFIXES) or suggestion(text) or Path(text).suffix == ".gguf":
+        return False
+    if any(character.isspace() for character in text):
+        return True
+    with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
+        from hearthd.baker.pipeline.recipe import recipes
+
+        names = [*recipes(), *bundle_home.similar_names(text, home)]
+    return len(folder.parts) == 1 and not difflib.get_close_matches(text.lower(), names)
 
 
 def _pulled(reference: str, *, images: bool) -> Path:

@@ -5,10 +5,12 @@ Their flags for sampling are the fields of an API request, with the same names a
 
 import dataclasses
 import json
+import shlex
 import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import MIN_CONTEXT, BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.later_verification import LaterVerification
+from hearthd.model_weights import is_prompt
 from hearthd.runtime.system.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.bundle_commands import Home
@@ -125,6 +128,7 @@ def _generate(
         hearth generate gemma3-270m < prompt.txt
     """
     fields = fields_of(GenerationFields, options)
+    _require_model(context_, model, prompt, home)
     prompt = _read_prompt(prompt)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
@@ -178,6 +182,7 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
         hearth chat smollm2-135m - < question.txt
     """
+    _require_model(context_, model, prompt, home)
     message = None if prompt is None else _read_prompt(prompt)
     _require_utf8(message or "", "prompt")
     _require_utf8(system or "", "system")
@@ -245,6 +250,17 @@ def _finish(verification: LaterVerification) -> None:
         verification.join()
     if verification.result:
         _note(verification.result)
+
+
+def _require_model(
+    context_: typer.Context, model: str, prompt: str | None, home: Path | None
+) -> None:
+    """Reject a prompt in place of MODEL, before standard input is read."""
+    if prompt is None and is_prompt(model, home):
+        raise typer.BadParameter(
+            f"MODEL is missing: got {model!r:.60}, which names no model; give the prompt after a "
+            f"model, as in `{context_.command_path} smollm2 {shlex.quote(shorten(model, 60))}`."
+        )
 
 
 def _read_prompt(prompt: str | None) -> str:

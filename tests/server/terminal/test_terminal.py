@@ -85,6 +85,35 @@ def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) 
         commands._read_prompt(None)
 
 
+@pytest.mark.parametrize("text", ["Hello", "What is 1/2 of 4?", "a b" * 2000])
+def test_a_prompt_in_place_of_the_model_is_told_from_one(text: str, tmp_path: Path) -> None:
+    context = mock.Mock(command_path="hearth generate")
+    message = "^MODEL is missing: got .* after a model, as in `hearth generate smollm2 "
+    with pytest.raises(typer.BadParameter, match=message):
+        commands._require_model(context, text, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt"),
+    [
+        ("Hello", "Hi"),
+        ("gemma3", None),
+        ("smolm2", None),
+        ("my model.gguf", None),
+        ("my own model", None),
+        ("hf:a b/c", None),
+        ("org/name", None),
+        ("llama3.2:1b", None),
+    ],
+)
+def test_a_model_is_not_taken_for_a_prompt(
+    model: str, prompt: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my own model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    commands._require_model(mock.Mock(), model, prompt, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("typed", "code", "message"),
     first_by_day(
