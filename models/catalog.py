@@ -38,4 +38,6 @@ def _of_kind(kind: type[A]) -> Mapping[str, A]:
 ARCHITECTURES: Mapping[str, Architecture[Any]] = _of_kind(Architecture)
 ASSISTANTS: Mapping[str, AssistantArchitecture[Any]] = _of_kind(AssistantArchitecture)
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = _of_kind(EncoderArchitecture)
+# Architectures of models that read texts.
+TEXT: Mapping[str, Architecture[Any] | EncoderArchitecture[Any]] = {**ARCHITECTURES, **ENCODERS}
 SPEECH: Mapping[str, SpeechArchitecture[Any]] = _of_kind(SpeechArchitecture)

@@ -27,7 +27,7 @@ from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.bundle import CALIBRATION, DRAFTER, Activations
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import TEXT
 from hearthd.models.families.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
 
@@ -53,8 +53,8 @@ def _require_precision(name: str) -> str:
 
 
 def _require_architecture(name: str) -> str:
-    if name not in ARCHITECTURES:
-        raise ValueError(", ".join(ARCHITECTURES))
+    if name not in TEXT:
+        raise ValueError(", ".join(TEXT))
     return name
 
 
@@ -113,6 +113,7 @@ class BakeOptions(BaseModel):
         "Read weights of an architecture that Hearth does not know as weights of FAMILY, such as "
         "llama: a name of general.architecture in GGUF files. Keys that FAMILY does not know are "
         "rejected. Default: an unknown architecture is rejected.",
+        kinds=_TEXT,
         metavar="FAMILY",
     )
     size: str | None = _option(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.pipeline.recipe import RecipeError
-from hearthd.baker.pipeline.weights_config import families, identify
+from hearthd.baker.pipeline.weights_config import families, families_of, identify
 from hearthd.baker.weights.projected_gguf import ProjectedGguf
 from hearthd.baker.weights.source import WeightsError, path_of
 from hearthd.bundle.projector_files import projectors_beside
@@ -41,6 +41,7 @@ def _beside(
     source: WeightSource, model: str | None, note: Callable[[str], None]
 ) -> ProjectedGguf | None:
     """The weights with the only projector in their folder that fits, if there is one."""
+    families_of(source)  # weights that cannot be read are the error, not their projector
     fitting: list[ProjectedGguf] = []
     reasons: list[str] = []
     for file in projectors_beside(source.files()[0]):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.baker.parameters.parameter_writer import tensors_of
+from hearthd.baker.pipeline.not_a_model import ARCHITECTURE
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.baker.weights.source_in_front import SourceInFront
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import ENCODERS, TEXT
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
@@ -21,26 +22,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.decoder.architecture import Architecture
-
-_GGUF_ARCHITECTURE = "general.architecture"
+    from hearthd.models.decoder.architecture import Architecture, ArchitectureFiles
+    from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 
 
 class ReadAs(SourceInFront):
     """Weights whose metadata name a known architecture in place of their own."""
 
-    def __init__(self, base: WeightSource, architecture: Architecture[Any]) -> None:
+    def __init__(self, base: WeightSource, architecture: ArchitectureFiles[Any]) -> None:
         super().__init__(base)
         metadata = dict(base.metadata())
         if base.format == "gguf":
-            prefix = f"{metadata.get(_GGUF_ARCHITECTURE)}."
+            prefix = f"{metadata.get(ARCHITECTURE)}."
             metadata = {
                 f"{architecture.name_in_gguf}.{key.removeprefix(prefix)}"
                 if key.startswith(prefix)
                 else key: value
                 for key, value in metadata.items()
             }
-            metadata[_GGUF_ARCHITECTURE] = architecture.name_in_gguf
+            metadata[ARCHITECTURE] = architecture.name_in_gguf
         else:
             metadata["model_type"] = architecture.model_types[0]
         self._metadata = metadata
@@ -54,15 +54,17 @@ class ReadAs(SourceInFront):
 def with_layers_of(source: WeightSource) -> list[str]:
     """The plainest architectures with exactly the tensors of weights, by name.
 
-    Architectures that know every key of the metadata go first. Bakes as others reject the key.
+    Architectures that know every key of the metadata go first, since bakes as others reject the
+    key; then decoders, since some encoders have their tensors.
     """
     plainest: dict[tuple[bool | int, ...], list[str]] = {}
-    for name, architecture in ARCHITECTURES.items():
+    for name, architecture in TEXT.items():
         with suppress(ConfigError, WeightsError):
             knows_keys = _knows_keys_of(ReadAs(source, architecture), architecture)
             names, fields = architecture.tensors, dataclasses.fields(architecture.config)
             order = (
                 not knows_keys,
+                name in ENCODERS,
                 len(fields),
                 names.norm_offset != 0.0,
                 names.folder_interleaved,
@@ -74,7 +76,9 @@ def with_layers_of(source: WeightSource) -> list[str]:
     return plainest[min(plainest)] if plainest else []
 
 
-def _knows_keys_of(source: WeightSource, architecture: Architecture[Any]) -> bool:
+def _knows_keys_of(
+    source: WeightSource, architecture: Architecture[Any] | EncoderArchitecture[Any]
+) -> bool:
     """Whether an architecture knows every key of the metadata of weights with its tensors.
 
     Raises ConfigError or a WeightsError for weights with other tensors.

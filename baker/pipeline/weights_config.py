@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.not_a_model import ARCHITECTURE, instead_of_model
 from hearthd.baker.pipeline.read_as import ReadAs, with_layers_of
 from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
 from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
@@ -18,7 +19,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError, path_of
 from hearthd.bundle import NotABundle
-from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
+from hearthd.models.catalog import ENCODERS, SPEECH, TEXT
 from hearthd.models.config import ConfigError, OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
@@ -114,7 +115,7 @@ def opened_as(source: WeightSource, name: str | None) -> WeightSource:
     where, written_for = _named_in(source)
     if written_for in _families_by_written_name(source):
         raise RecipeError(f"--as: got {name}, but {where} is {written_for!r}; omit the option")
-    return ReadAs(source, ARCHITECTURES[name])
+    return ReadAs(source, TEXT[name])
 
 
 def _read_as(
@@ -143,7 +144,7 @@ def _config_of(source: WeightSource, architecture: ArchitectureFiles[Any]) -> An
 
 def check_architecture(model: str, source: WeightSource) -> None:
     """Raise RecipeError if the weights belong to another family, ConfigError if to none."""
-    names = _families_of(source)
+    names = families_of(source)
     if model not in names:
         commands = " or ".join(f"`hearth bake {name}`" for name in names)
         where, written_for = _named_in(source)
@@ -152,21 +153,12 @@ def check_architecture(model: str, source: WeightSource) -> None:
         )
 
 
-# Kinds of GGUF files, by general.type, that belong to a model and are not one.
-_BESIDE_MODELS = {
-    "adapter": "a LoRA adapter; specify the model, and this file with --adapter",
-    "mmproj": "a projector of images; specify the model, and this file with --mmproj",
-    "imatrix": "an importance matrix, which llama-quantize reads; specify the model",
-}
-
-
-def _families_of(source: WeightSource) -> list[str]:
+def families_of(source: WeightSource) -> list[str]:
     """The families with the architecture of weights; raises ConfigError for an unknown one."""
+    if instead := instead_of_model(source):
+        raise ConfigError(f"{_config_file(source)} {instead}")
     names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
-    kind = "mmproj" if written_for == "clip" else source.metadata().get("general.type")
-    if other := _BESIDE_MODELS.get(str(kind)):
-        raise ConfigError(f"{_config_file(source)} is {other}")
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(
@@ -178,7 +170,7 @@ def _families_of(source: WeightSource) -> list[str]:
 
 def _families_with_towers_of(source: WeightSource) -> list[str]:
     """The families that can read weights, first those that run a tower that the weights hold."""
-    names, known = _families_of(source), families()
+    names, known = families_of(source), families()
     towers = {name: known[name].tensors.towers for name in names}
     tensors, gguf = source.names(), source.format == "gguf"
     present = [
@@ -204,7 +196,7 @@ def _families_by_written_name(source: WeightSource) -> Mapping[str, list[str]]:
 
 def _named_in(source: WeightSource) -> tuple[str, object]:
     """Where weights name their architecture, for messages, and the name."""
-    key = "general.architecture" if source.format == "gguf" else "model_type"
+    key = ARCHITECTURE if source.format == "gguf" else "model_type"
     return f"{_config_file(source)}: {key}", source.metadata().get(key)
 
 
@@ -234,7 +226,7 @@ def _nearest(written_for: object, models_of: Mapping[str, Sequence[str]]) -> str
         plain = name.lower().partition("for")[0] or name.lower()
         if near := difflib.get_close_matches(plain, models_of, cutoff=0.7):
             return f"similar supported names: {', '.join(near)}"
-    return "docs/supported-models.md lists the supported ones"
+    return "`hearth bake --help` lists the supported models"
 
 
 def read_config(source: WeightSource, architecture: ArchitectureFiles[Any]) -> Any:

@@ -24,6 +24,8 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"<", "a web page, not the file itself", "download it again, from the link for the file"),
     (b"{", "a JSON file", "specify the folder that contains it"),
 )
+# Old importance matrices: after two integers of 32 bits, the name of a matrix.
+_BLOCK = b"blk."
 _LENGTH_BYTES = 8  # of the length in front of a safetensors header
 
 
@@ -34,6 +36,8 @@ def other_format(head: bytes) -> str | None:
     # The upper bytes of the length are zero.
     if head[5 : _LENGTH_BYTES + 1] == b"\0\0\0{":
         return "it is a safetensors file; specify the folder that contains it and config.json"
+    if head[8:12] == _BLOCK:
+        return "it seems to be an importance matrix, which llama-quantize reads; specify the model"
     for signature, description, action in _SIGNATURES:
         if head.lstrip(b"\xef\xbb\xbf \r\n").startswith(signature):
             return f"it is {description}; {action}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from safetensors.numpy import save_file
 
+from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.read_as import with_layers_of
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.weights_config import identify, opened_as
@@ -16,6 +17,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.config import ConfigError
 from tests.models.families import ours
 from tests.models.families.cases import random_tensors
+from tests.models.families.encoders.encoder_cases import recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
 
@@ -93,6 +95,22 @@ def test_weights_are_read_as_the_architecture_that_is_named(gguf: bool, tmp_path
     expected: Any = ours.config_of(open_weights(tmp_path), "llama")
     assert replace(family.config, norm_eps=expected.norm_eps) == expected
     assert family.config.norm_eps == pytest.approx(expected.norm_eps)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [("eurobert", "eurobert"), ("modernbert", "modern-bert"), ("gte", "gte")]
+)
+def test_encoders_are_suggested_and_read_too(case: str, name: str, tmp_path: Path) -> None:
+    recorded_encoder(case).write(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": UNKNOWN}), "utf-8")
+    source = open_weights(tmp_path)
+    with pytest.raises(ConfigError, match=f"bake it with `--as {name}`$"):
+        identify(source, None)
+    options = bake_options({"as_": name})
+    assert identify(opened_as(source, options.as_), None).architecture == name
+    options.require_kind("encoder", name)
+    assert options.record("encoder")["as_"] == name
 
 
 def test_a_key_that_the_architecture_does_not_know_is_rejected(tmp_path: Path) -> None:

@@ -29,16 +29,21 @@ TIED = ("llama-tied", "gemma3-gemma3", "gemma4-unshared", "granite-granite", "lf
 class OnlyMetadata:
     """Weights without tensors: only the metadata may be read."""
 
-    def __init__(self, format_: str, metadata: dict[str, object]) -> None:
+    def __init__(self, format_: str, metadata: dict[str, object], *names: str) -> None:
         self.format = format_
         self.folder = Path("folder") if format_ == "safetensors" else None
-        self._metadata = metadata
+        self._metadata, self._names = metadata, names
 
     def metadata(self) -> dict[str, object]:
         return self._metadata
 
     def names(self) -> tuple[str, ...]:
-        return ()
+        return self._names
+
+    def shape(self, _name: str) -> tuple[int, ...]:
+        return (1, 1)
+
+    read = None
 
     def files(self) -> tuple[Path, ...]:
         return (Path("model.gguf"),)
@@ -50,7 +55,7 @@ class OnlyMetadata:
         ("safetensors", {"model_type": "qwen3"}, RecipeError,
          "folder/config.json: model_type: got 'qwen3': bake these weights with `hearth bake qwen3` "
          "or `hearth bake qwen3-reranker`, not gemma3"),
-        ("gguf", {"general.architecture": "llama"}, RecipeError,
+        ("gguf", {"general.architecture": "llama", "llama.block_count": 2}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
          "falcon3` or `hearth bake llama3` or `hearth bake minicpm5` or `hearth bake mistral` or "
          "`hearth bake mixtral` or `hearth bake smollm2` or `hearth bake smolvlm`, not gemma3"),
@@ -60,25 +65,60 @@ class OnlyMetadata:
          "is a LoRA adapter; specify the model, and this file with --adapter$"),
         ("gguf", {"general.architecture": "clip"}, ConfigError,
          "is a projector of images; specify the model, and this file with --mmproj$"),
-        ("gguf", {"general.architecture": "qwen3tts"}, ConfigError,
+        ("gguf", {"general.architecture": "qwen3tts", "qwen3tts.block_count": 2}, ConfigError,
          "^model.gguf: general.architecture: got 'qwen3tts', which is not a supported "
          "architecture; similar supported names: qwen3, qwen35, qwen3next$"),
         ("safetensors", {"model_type": "mamba"}, ConfigError,
          "folder/config.json: model_type: got 'mamba', which is not a supported architecture; "
-         "docs/supported-models.md lists the supported ones$"),
+         "`hearth bake --help` lists the supported models$"),
         ("safetensors", {"architectures": ["Qwen3TTSForConditionalGeneration"]}, ConfigError,
          "model_type: got None, which is not a supported architecture; similar supported names: "
          "qwen3, "),
         ("safetensors", {}, ConfigError, "got None, which is not a supported "
-         "architecture; docs/supported-models.md lists the supported ones$"),
+         "architecture; `hearth bake --help` lists the supported models$"),
     ],
 )  # fmt: skip
 def test_weights_of_another_architecture_are_named(
     format_: str, metadata: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    source: Any = OnlyMetadata(format_, metadata)
+    source: Any = OnlyMetadata(format_, metadata, "token_embd.weight")
     with pytest.raises(error, match=message):
         check_architecture("gemma3", source)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "message"),
+    [
+        ({}, "blk.0.attn_q.weight", "says nothing about its model: it seems to hold the tensors of "
+         "a model without their metadata; download the file again, or convert"),
+        ({"general.architecture": "llama"}, "blk.0.attn_q.weight",
+         "says only general.architecture 'llama' about its model: it seems to hold the tensors of "
+         "a model without their metadata; download the file again, or convert"),
+        ({}, "model.layers.0.mlp.up_proj.weight", "says nothing about its model: it seems to hold "
+         "the tensors of a Hugging Face folder in a GGUF file; specify the folder, or convert it"),
+        ({"adapter.type": "lora"}, "blk.0.attn_q.weight.lora_a",
+         "seems to be a LoRA adapter; specify the model, and this file with --adapter$"),
+        ({}, "blk.0.attn_q.weight.in_sum2", "seems to be an importance matrix, which"),
+        ({}, "v.blk.0.attn_q.weight", "seems to be a projector of images; specify the model"),
+        ({"general.architecture": "flux"}, "double_blocks.0.img_attn.qkv.weight",
+         "seems to be a model that draws images or videos; specify a language model$"),
+        ({"general.architecture": "controlvector", "controlvector.model_hint": "llama"},
+         "direction.1", "is a control vector, which Hearth does not apply; specify the model$"),
+        ({}, "net.0.weight", "says nothing about a model, and has no tensors of one; specify"),
+    ],
+)  # fmt: skip
+def test_a_gguf_file_without_a_model_says_what_it_seems_to_be(
+    metadata: dict[str, object], name: str, message: str
+) -> None:
+    source: Any = OnlyMetadata("gguf", metadata, name)
+    with pytest.raises(ConfigError, match=f"^model.gguf {message}"):
+        identify(source, None)
+
+
+def test_a_vocabulary_without_tensors_is_named() -> None:
+    source: Any = OnlyMetadata("gguf", {"general.architecture": "llama", "llama.block_count": 2})
+    with pytest.raises(ConfigError, match="has no tensors: it seems to be a vocabulary"):
+        identify(source, None)
 
 
 def test_each_architecture_of_a_name_says_why_it_rejects_weights(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,6 +66,7 @@ OTHER_FORMATS = {
     "it is a Python pickle": b"\x80\x02}q\x00",
     "it is a gzip archive": b"\x1f\x8b\x08",
     "it is a GGML file of before": b"tjgg" + bytes(60),
+    "it seems to be an importance matrix": struct.pack("<ii", 9, 19) + b"blk.0.attn_q.weight",
     "it is a JSON file": b'{"model_type": "llama"}',
 }
 
