@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.layers import FusedAttention, rope_table
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 from hearthd.models.encoder.encoder_config import encoder_fields
+from hearthd.models.encoder.rotary_encoder import RotaryEncoder
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.kv_cache import LayerCache
-    from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.encoder.texts import Texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,42 +51,12 @@ class GteMLP(nn.Module):
         return self.down_proj(f.gelu(gate) * up)
 
 
-class GteBlock(nn.Module):
-    """One layer: attention and MLP, each added to its input and normalized."""
-
-    def __init__(self, config: Config) -> None:
-        self.self_attn = FusedAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden, config.norm_eps)
-        self.mlp = GteMLP(config)
-        self.output_norm = nn.LayerNorm(config.hidden, config.norm_eps)
-
-    def __call__(self, h: Tensor, rope: RopeTable, text: LayerCache) -> Tensor:
-        """(N, E) -> (N, E)."""
-        h = self.attention_norm(h + self.self_attn(h, rope, text))
-        return self.output_norm(h + self.mlp(h))
-
-
-class Gte(nn.Module):
+class Gte(RotaryEncoder):
     """The encoder."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
-        if config.token_types is not None:
-            self.embed_types = nn.Embedding(config.token_types, config.hidden)
-        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
-        self.layers = [GteBlock(config) for _ in range(config.layers)]
-
-    def encode(self, texts: Texts) -> Tensor:
-        """Texts -> their vectors (B, E)."""
-        rope = rope_table(self.config, texts.positions)
-        h = self.embed_tokens(texts.tokens)
-        if self.config.token_types is not None:
-            h = h + self.embed_types(texts.types)
-        h = self.norm(h)
-        for block in self.layers:
-            h = block(h, rope, texts.layer())
-        return texts.pooled(h, self.config.pooling)
+        mlps = [GteMLP(config) for _ in range(config.layers)]
+        super().__init__(config, mlps, token_types=config.token_types)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:

@@ -6,23 +6,21 @@ Source: "Nomic Embed: Training a Reproducible Long Context Text Embedder" (Nussb
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.layers import MLP, FusedAttention, rope_table
-from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
-from hearthd.models.dsl import nn
+from hearthd.models.decoder.layers import MLP
+from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 from hearthd.models.encoder.encoder_config import encoder_fields, encoder_fields_from_gguf
+from hearthd.models.encoder.rotary_encoder import ROTARY_GGUF_NAMES, RotaryEncoder
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.kv_cache import LayerCache
-    from hearthd.models.decoder.layers import RopeTable
-    from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.encoder.texts import Texts
 
+EXPERTS_KEY = "moe_every_n_layers"
 _ROPE_BASE = 1000.0
 
 
@@ -36,49 +34,34 @@ class Config(DecoderConfig):
     tied: bool = True
 
 
-class NomicBertBlock(nn.Module):
-    """One layer: attention and MLP, each added to its input and normalized."""
-
-    def __init__(self, config: Config) -> None:
-        self.self_attn = FusedAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config)
-        self.output_norm = nn.LayerNorm(config.hidden, config.norm_eps)
-
-    def __call__(self, h: Tensor, rope: RopeTable, text: LayerCache) -> Tensor:
-        """(N, E) -> (N, E)."""
-        h = self.attention_norm(h + self.self_attn(h, rope, text))
-        return self.output_norm(h + self.mlp(h))
-
-
-class NomicBert(nn.Module):
+class NomicBert(RotaryEncoder):
     """The encoder."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
-        self.embed_types = nn.Embedding(config.token_types, config.hidden)
-        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
-        self.layers = [NomicBertBlock(config) for _ in range(config.layers)]
-
-    def encode(self, texts: Texts) -> Tensor:
-        """Texts -> their vectors (B, E)."""
-        rope = rope_table(self.config, texts.positions)
-        h = self.norm(self.embed_tokens(texts.tokens) + self.embed_types(texts.types))
-        for block in self.layers:
-            h = block(h, rope, texts.layer())
-        return texts.pooled(h, self.config.pooling)
+        mlps = [MLP(config) for _ in range(config.layers)]
+        super().__init__(config, mlps, token_types=config.token_types)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json. Older files have GPT-2's keys, and a context beyond the trained one."""
+    """Read config.json."""
+    if data.count(EXPERTS_KEY, default=0):
+        raise OtherFamily(f"config.json: {EXPERTS_KEY} is for models with experts only")
+    data.fixed(hidden_act="silu", activation_function="swiglu")
+    data.fixed(qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False)
+    return Config(**nomic_fields(data))
+
+
+def nomic_fields(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config`. Older files have GPT-2's keys, and a context beyond the trained one.
+
+    Raises ConfigError.
+    """
     data.rename(
         n_layer="num_hidden_layers", n_embd="hidden_size", n_inner="intermediate_size",
         n_head="num_attention_heads", n_positions="max_position_embeddings",
         layer_norm_epsilon="layer_norm_eps", rotary_emb_base="rope_theta",
     )  # fmt: skip
-    data.fixed(hidden_act="silu", activation_function="swiglu", causal=False, prenorm=False)
-    data.fixed(qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, use_rms_norm=False)
+    data.fixed(causal=False, prenorm=False, use_rms_norm=False)
     data.fixed(rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None)
     data.fixed(parallel_block=False, scale_attn_weights=True)
     data.fixed(scale_attn_by_inverse_layer_idx=False)
@@ -94,22 +77,27 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.fixed(head_dim=fields["head_dim"])
     trained = data.size("max_trained_positions", default=fields["max_context"])
     fields["max_context"] = min(fields["max_context"], trained)
-    return Config(
+    return {
         **fields,
         **data.rope(fields["head_dim"], fields["max_context"]).fields,
-        norm_eps=data.number("layer_norm_eps", default=1e-12),
-        token_types=data.size("type_vocab_size", default=2),
-    )
+        "norm_eps": data.number("layer_norm_eps", default=1e-12),
+        "token_types": data.size("type_vocab_size", default=2),
+    }
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
+    return Config(**nomic_fields_from_gguf(data))
+
+
+def nomic_fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config`; raises ConfigError."""
     fields = encoder_fields_from_gguf(data)
-    return Config(
+    return {
         **fields,
         **data.rope(fields["head_dim"], fields["max_context"], _ROPE_BASE).fields,
-        token_types=data.rows("token_types.weight"),
-    )
+        "token_types": data.rows("token_types.weight"),
+    }
 
 
 ARCHITECTURE = EncoderArchitecture(
@@ -120,13 +108,7 @@ ARCHITECTURE = EncoderArchitecture(
     read_gguf=from_gguf,
     model=NomicBert,
     tensors=TensorNames(
-        gguf={
-            **GGUF_NAMES,
-            "embed_types": "token_types",
-            "norm": "token_embd_norm",
-            "attention_norm": "attn_output_norm",
-            "output_norm": "layer_output_norm",
-        },
+        gguf=ROTARY_GGUF_NAMES,
         folder={
             "embed_tokens": "embeddings.word_embeddings",
             "embed_types": "embeddings.token_type_embeddings",

@@ -57,6 +57,11 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
     },
     "nemotron_h_moe": {"d_head": 16},
+    "jina-v3": {
+        "architectures": ["XLMRobertaModel"], "lora_adaptations": ["retrieval.query"],
+        "lora_alpha": 1,
+    },
+    "nomic-moe": {"architectures": ["NomicBertModel"], "n_positions": 2048},
     "nomic-bert": {
         "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu",
         "causal": False, "rotary_emb_fraction": 1.0, "rotary_emb_base": 1000.0, "prenorm": False,
@@ -64,6 +69,11 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_layer": 3,
     },
     "qwen35": {"mtp_num_hidden_layers": 1},
+}  # fmt: skip
+_LATER_NAMES = {
+    "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_inner": "intermediate_size",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
 }  # fmt: skip
 # What transformers adds to a Nemotron-H without experts.
 _ADDED = ("layers_block_type", "num_experts_per_tok", "n_routed_experts", "n_group", "topk_group")
@@ -82,9 +92,13 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
         config["layer_types"] = [_LAYERS.get(kind, kind) for kind in config["layer_types"]]
     if name.startswith("nemotron_h-"):
         config = {key: value for key, value in config.items() if key not in _ADDED}
+    if name.startswith("nomic-moe"):  # transformers adds its defaults under these names
+        config |= {later: config[key] for key, later in _LATER_NAMES.items()}
+        config["rope_parameters"] = {"rope_theta": config["rotary_emb_base"]}
     path.write_text(json.dumps(config), encoding="utf-8")
     vocabulary = {f"token{i}": i for i in range(vocabulary_size(config))}
-    kind = "WordPiece" if name.startswith("nomic") else "BPE"
+    kinds = {"nomic-bert": "WordPiece", "nomic-moe": "Unigram", "jina-v3": "Unigram"}
+    kind = next((kinds[start] for start in kinds if name.startswith(start)), "BPE")
     model = {"type": kind, "vocab": vocabulary, "merges": []}
     tokenizer = {"added_tokens": [], "model": model}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")

@@ -337,8 +337,12 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
             r"^(?:bert|model|roberta)\.", "", re.sub(r"(\d)_Dense\.linear", r"dense_\1_out", name)
         )
         name = re.sub(r"^classifier\.(weight|bias)$", r"classifier.out_proj.\1", name)
-        if name.startswith("pooler."):
+        if name.startswith("pooler.") or name.endswith("mlp.experts.bias"):
             continue
+        if name.endswith(("mlp.w1", "mlp.w2")):
+            values = values.reshape(config.experts, -1, config.hidden)
+            values = values.swapaxes(1, 2) if name.endswith("w2") else values
+            name += ".weight"
         if "position_embeddings" in name:
             values = values[config.skipped or 0 :]
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):

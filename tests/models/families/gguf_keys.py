@@ -71,6 +71,19 @@ def _mistral3(config: Any) -> dict[str, Any]:
     }
 
 
+def _rotary(config: Any) -> dict[str, Any]:
+    return {"rope.freq_base": config.rope_base, "rope.scaling.factor": config.rope_factor}
+
+
+def _nomic_moe(config: Any) -> dict[str, Any]:
+    return {
+        **_rotary(config),
+        "expert_count": config.experts,
+        "expert_used_count": config.experts_per_token,
+        "moe_every_n_layers": config.routed.index(True, 2) - 1,  # the first one is layer 1
+    }
+
+
 def _corrected_experts(config: Any) -> dict[str, Any]:
     return {
         "expert_gating_func": 2,
@@ -120,6 +133,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "rope.scaling.finetuned": False,
     },
     "granitemoe": _granite,
+    "jina-bert-v3": _rotary,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "mellum": window_keys,
@@ -131,10 +145,8 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "minicpm3": minicpm3_keys,
     "mistral3": _mistral3,
     "modern-bert": _modern_bert,
-    "nomic-bert": lambda config: {
-        "rope.freq_base": config.rope_base,
-        "rope.scaling.factor": config.rope_factor,
-    },
+    "nomic-bert": _rotary,
+    "nomic-bert-moe": _nomic_moe,
     "nemotron": lambda config: {"rope.dimension_count": config.rotary_width},
     "nemotron_h": nemotron_keys,
     "nemotron_h_moe": nemotron_moe_keys,

@@ -376,6 +376,8 @@ SIZES: Mapping[str, Size] = {
     "jina-v2": Size(768, 3072, 12, 12, 64, 30528, {"token_types": 2, "max_context": 8192}),
     # jinaai/jina-embeddings-v2-base-code
     "jina-v2-code": Size(768, 3072, 12, 12, 64, 61056, {"token_types": 2, "max_context": 8192}),
+    # jinaai/jina-embeddings-v3
+    "jina-v3": decoder(1024, 4096, 16, 16, 64, 250002, rope_base=2e4, token_types=1),
     # answerdotai/ModernBERT-base
     "modernbert": decoder(
         768, 1152, 12, 12, 64, 50368, rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
@@ -383,6 +385,11 @@ SIZES: Mapping[str, Size] = {
     # nomic-ai/nomic-embed-text-v1.5
     "nomic-bert": decoder(
         768, 3072, 12, 12, 64, 30528, rope_base=1e3, token_types=2, max_context=2048
+    ),
+    # nomic-ai/nomic-embed-text-v2-moe
+    "nomic-bert-moe": decoder(
+        768, 3072, 12, 12, 64, 250048, rope_base=1e4, token_types=1, experts=8, expert_ffn=3072,
+        experts_per_token=2, routed=(False, True), normalized=False, sum_bias=True,
     ),
     # Qwen/Qwen3-Reranker-0.6B
     "qwen3-reranker": decoder(1024, 3072, 16, 8, 128, 151669, pooling="rank"),

@@ -99,8 +99,10 @@ COVERED = (
     ("gte", "bf16", "encode_1x128"),
     ("jina-v2", "int8-g32", "encode_1x128"),
     ("jina-v2-code", "bf16", "encode_8x16"),
+    ("jina-v3", "int8-g32", "encode_1x128"),
     ("modernbert", "int8-g32", "encode_1x128"),
     ("nomic-bert", "f32", "encode_8x16"),
+    ("nomic-bert-moe", "int8-g32", "encode_8x16"),
     ("qwen3-reranker", "int8-g32", "encode_1x128"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )

@@ -84,6 +84,11 @@ _ROPES = {
     name: {"rope_type": "default", "rope_theta": base}
     for name, base in (("full_attention", 5e4), ("sliding_attention", 3e3))
 }
+_NOMIC_MOE: Mapping[str, Any] = {
+    "vocab_size": 97, "n_embd": 48, "n_inner": 56, "n_layer": 4, "n_head": 4, "n_positions": 320,
+    "layer_norm_epsilon": 1e-5, "rotary_emb_base": 1e4, "pad_token_id": 1,
+    "num_experts": 4, "moe_top_k": 2, "moe_every_n_layers": 2,
+}  # fmt: skip
 _MODERN = {**_BERT, "num_hidden_layers": 5, "local_attention": 48}
 
 ENCODER_CASES: Mapping[str, EncoderCase] = {
@@ -150,6 +155,18 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         config="JinaBertConfig",
         arguments={**_BERT, "num_attention_heads": 3, "for_code": True},
     ),
+    "jina-v3": EncoderCase(
+        architecture="jina-bert-v3", config="JinaEmbeddingsV3Config", arguments=_ROBERTA
+    ),
+    "jina-v3-cls": EncoderCase(
+        architecture="jina-bert-v3",
+        config="JinaEmbeddingsV3Config",
+        arguments={
+            **_ROBERTA, "num_attention_heads": 3, "layer_norm_eps": 1e-6,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e3},
+        },
+        modules=_pooling("cls"),
+    ),
     "modernbert": EncoderCase(
         architecture="modern-bert", config="ModernBertConfig", arguments=_MODERN,
         modules=_pooling("cls"),
@@ -174,6 +191,18 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         arguments={
             **_BERT, "num_attention_heads": 3, "layer_norm_eps": 1e-6, "type_vocab_size": 3,
             "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e3},
+        },
+        modules=_pooling("cls"),
+    ),
+    "nomic-moe": EncoderCase(
+        architecture="nomic-bert-moe", config="NomicMoeConfig", arguments=_NOMIC_MOE
+    ),
+    "nomic-moe-third": EncoderCase(
+        architecture="nomic-bert-moe",
+        config="NomicMoeConfig",
+        arguments={
+            **_NOMIC_MOE, "n_head": 3, "layer_norm_epsilon": 1e-6, "rotary_emb_base": 5e3,
+            "moe_top_k": 1, "moe_every_n_layers": 3, "n_layer": 5,
         },
         modules=_pooling("cls"),
     ),

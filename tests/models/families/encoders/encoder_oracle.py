@@ -17,8 +17,10 @@ from tests.models.families.encoders.encoder_cases import (
     write_folder,
 )
 from tests.models.families.encoders.jina_bert_torch import JinaBertConfig, JinaBertModel
+from tests.models.families.encoders.nomic_moe_torch import NomicMoeConfig, NomicMoeModel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import numpy as np
@@ -28,12 +30,18 @@ if TYPE_CHECKING:
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
+# Models that transformers does not have.
+_OURS: Mapping[str, tuple[Any, Any]] = {
+    "JinaBertConfig": (JinaBertConfig, JinaBertModel),
+    "NomicMoeConfig": (NomicMoeConfig, NomicMoeModel),
+}
 
 
 def record(case: EncoderCase, folder: Path) -> EncoderRecording:
     """Save the case's model with random weights; what is in the folder, and what it computes."""
-    if case.config == "JinaBertConfig":
-        JinaBertModel(JinaBertConfig(**case.arguments)).save_pretrained(folder)
+    if case.config in _OURS:
+        config_class, model_class = _OURS[case.config]
+        model_class(config_class(**case.arguments)).save_pretrained(folder)
     else:
         config = getattr(transformers, case.config)(**case.arguments)
         _class(case).from_config(config).save_pretrained(folder)
@@ -80,8 +88,8 @@ def _pooled(case: EncoderCase, states: torch.Tensor) -> torch.Tensor:
 
 
 def _class(case: EncoderCase) -> Any:
-    if case.config == "JinaBertConfig":
-        return JinaBertModel
+    if case.config in _OURS:
+        return _OURS[case.config][1]
     if case.ranks:
         return transformers.AutoModelForSequenceClassification
     return transformers.AutoModelForCausalLM if case.answers else transformers.AutoModel

@@ -107,9 +107,14 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     close(actual, recording.vectors, TOLERANCE)
 
 
-# GGUF files have no head of BERT's own kind, and llama.cpp has no GTE.
+# GGUF files have no head of BERT's own kind, and lack a bias of experts; llama.cpp has no GTE.
 @pytest.mark.parametrize(
-    "name", [name for name in ENCODER_CASES if name not in ("bert-rank", "gte", "gte-cls")]
+    "name",
+    [
+        name
+        for name in ENCODER_CASES
+        if name not in ("bert-rank", "gte", "gte-cls") and not name.startswith("nomic-moe")
+    ],
 )
 def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     """The same vectors; XLM-RoBERTa is stored as BERT."""
@@ -125,6 +130,29 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     assert asdict(model.config) | different == pytest.approx(asdict(config) | different)
     (actual,) = evaluate(model.program.graphs[0], padded(name, LENGTH, TEXTS), model.parameters)
     close(actual, recording.vectors, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["nomic-moe", "nomic-moe-third"])
+def test_a_gguf_file_has_the_experts_without_their_bias(name: str, tmp_path: Path) -> None:
+    folder, architecture = tmp_path / "model", ENCODER_CASES[name].architecture
+    folder.mkdir()
+    recorded_encoder(name).write(folder)
+    tensors = load_file(folder / "model.safetensors")
+    for bias in (name for name in tensors if name.endswith("experts.bias")):
+        tensors[bias] = np.zeros_like(tensors[bias])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = opened(folder, architecture)
+    config: Any = model.config
+    path = tmp_path / "stored.gguf"
+    stored = opened(
+        write_encoder(SafetensorsSource(folder), path, architecture, config), architecture
+    )
+    assert asdict(stored.config) == pytest.approx(asdict(config) | {"sum_bias": False})
+    vectors = [
+        evaluate(each.program.graphs[0], padded(name, LENGTH, TEXTS), each.parameters)[0]
+        for each in (model, stored)
+    ]
+    close(vectors[1], vectors[0], TOLERANCE)
 
 
 def test_older_files_of_jina_v2_have_gate_and_up_apart(tmp_path: Path) -> None:
@@ -170,6 +198,20 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**SHAPE, "pooling": "rank", "rope_base": 1e4, "tied": True, "yes": 9, "no": 4},
     ),
     "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
+    "nomic-bert-moe": (
+        "nomic-bert-moe",
+        {
+            **BERT,
+            "rope_base": 1e4,
+            "experts": 4,
+            "experts_per_token": 2,
+            "expert_ffn": 96,
+            "routed": (False, True),
+            "normalized": False,
+            "sum_bias": True,
+        },
+    ),
+    "jina-v3": ("jina-bert-v3", {**BERT, "rope_base": 2e4}),
     "eurobert": ("eurobert", {**SHAPE, "rope_base": 1e4}),
     "gte": ("gte", {**BERT, "rope_base": 1e3}),
     "jina-v2": ("jina-bert-v2", BERT),
@@ -268,7 +310,10 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("jina-v2", {"feed_forward_type": "reglu"}, "feed_forward_type = 'reglu', supported is "),
         ("jina-v2", {"position_embedding_type": "absolute"}, "position_embedding_type: supported "),
         ("jina-v2-code", {"auto_map": None}, "auto_map: qk-post-norm is for the models for code"),
-        ("nomic-bert", {"moe_every_n_layers": 2}, "unknown key moe_every_n_layers"),
+        ("nomic-bert", {"moe_every_n_layers": 2}, "moe_every_n_layers is for models with experts"),
+        ("nomic-moe", {"moe_every_n_layers": 0}, "moe_every_n_layers is missing in models"),
+        ("nomic-moe", {"num_shared_experts": 1}, "num_shared_experts = 1, supported is 0"),
+        ("jina-v3", {"position_embedding_type": "absolute"}, "unknown key position_embedding_type"),
         ("nomic-bert", {"head_dim": 16}, "head_dim = 16, supported is 12"),
         ("nomic-bert", {"qkv_proj_bias": True}, "qkv_proj_bias = True, supported is False"),
         ("qwen3-reranker", {}, "1_Pooling/config.json: got a model that embeds texts"),
