@@ -26,6 +26,7 @@ class Tool:
     input        the grammar, a regex or lark, of the text that is the only argument, `input`;
                  None if the schema says everything
     strict       whether a keyword of the schema that cannot be enforced is an error
+    is_deferred  whether a message defines the tool for the model, and not the list of tools
     field        path of the schema in the client's request, for errors
     """
 
@@ -34,6 +35,7 @@ class Tool:
     parameters: str | None = None
     input: Grammar | None = None
     strict: bool = False
+    is_deferred: bool = False
     field: str = "tools"
 
     @property

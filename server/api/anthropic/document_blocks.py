@@ -1,11 +1,11 @@
 """Documents and search results of plain text in Anthropic's form, which the model reads as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from hearthd.server.api.conversations.content import TextPart, Unlisted, or_media
+from hearthd.server.api.conversations.content import TextPart
 from hearthd.server.api.fields import Fields, Text
 
 
@@ -78,7 +78,3 @@ def is_text_document(block: dict[str, Any]) -> bool:
     """Whether a document in a request is a text, and not a PDF file or an address."""
     source = block.get("source")
     return isinstance(source, dict) and source.get("type") in ("text", "content")
-
-
-_ReadPart = Annotated[TextPart | DocumentBlock | SearchResultBlock, Field(discriminator="type")]
-ResultContent = Text | list[Annotated[_ReadPart | Unlisted, or_media(_ReadPart, is_text_document)]]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -10,9 +10,13 @@ from pydantic import Field, model_validator
 from hearthd.server.api.anthropic.client_tools import as_custom_tool
 from hearthd.server.api.anthropic.document_blocks import (
     DocumentBlock,
-    ResultContent,
     SearchResultBlock,
     is_text_document,
+)
+from hearthd.server.api.anthropic.tool_references import (
+    ResultContent,
+    ToolReferenceBlock,
+    result_parts,
 )
 from hearthd.server.api.conversations.content import (
     CONTENT,
@@ -107,6 +111,10 @@ class ToolParam(Fields):
     strict: bool = Field(
         default=False, description="Reject a schema that cannot be enforced completely."
     )
+    defer_loading: bool = Field(
+        default=False,
+        description="The model sees the tool only after the `tool_reference` to it in a result.",
+    )
 
     _with_schema = model_validator(mode="before")(as_custom_tool)
 
@@ -123,11 +131,12 @@ class ToolChoiceParam(Fields):
 
 
 def messages(
-    system: str | list[ContentPart], params: Sequence[MessageParam]
+    system: str | list[ContentPart], params: Sequence[MessageParam], known: Sequence[Tool]
 ) -> list[Message | ToolResult]:
     """The system text and the messages for the text layer.
 
-    Raises InvalidRequest for a block in a message of the wrong role.
+    Raises InvalidRequest for a block in a message of the wrong role, and for a reference to a tool
+    that is not `known`.
     """
     converted: list[Message | ToolResult] = []
     texts = map(_without_billing, parts(system, "system"))
@@ -140,7 +149,7 @@ def messages(
         elif message.role == "assistant":
             converted.append(_answer(message.content, field))
         else:
-            converted += _question(message.role, message.content, field)
+            converted += _question(message.role, message.content, known, field)
     return converted
 
 
@@ -170,7 +179,7 @@ def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:
 
 
 def _question(
-    role: Literal["user", "system"], blocks: Sequence[AnyBlock], field: str
+    role: Literal["user", "system"], blocks: Sequence[AnyBlock], known: Sequence[Tool], field: str
 ) -> Iterator[Message | ToolResult]:
     """Results of tools as messages of their own, and the texts between them."""
     content: list[Part] = []
@@ -185,7 +194,7 @@ def _question(
                     content = []
                 yield ToolResult(
                     call_id=block.tool_use_id,
-                    parts=parts(block.content, f"{path}.content"),
+                    parts=result_parts(block.content, known, f"{path}.content"),
                     field=f"{path}.tool_use_id",
                 )
             case _:
@@ -200,18 +209,35 @@ def _misplaced(field: str, block: Any) -> InvalidRequest:
     )
 
 
-def tools(params: Sequence[ToolParam | None]) -> list[Tool]:
-    """The tools of a request."""
+def referenced(params: Sequence[MessageParam]) -> frozenset[str]:
+    """The names of the tools that results refer to."""
+    blocks = (block for message in params for block in message.content)
+    contents = (block.content for block in blocks if isinstance(block, ToolResultBlock))
+    return frozenset(
+        part.tool_name
+        for content in contents
+        for part in content
+        if isinstance(part, ToolReferenceBlock)
+    )
+
+
+def tools(params: Sequence[ToolParam | None], names: Collection[str]) -> list[Tool]:
+    """The tools of a request. Those that are deferred are left out, unless they are in `names`.
+
+    None is deferred if a tool was ignored: it may be the search that Anthropic's server runs.
+    """
+    can_defer = None not in params
     return [
         Tool(
             name=tool.name,
             description=tool.description,
             parameters=json.dumps(tool.input_schema, ensure_ascii=False),
             strict=tool.strict,
+            is_deferred=can_defer and tool.defer_loading,
             field=f"tools[{index}].input_schema",
         )
         for index, tool in enumerate(params)
-        if tool
+        if tool and (tool.name in names or not (can_defer and tool.defer_loading))
     ]
 
 

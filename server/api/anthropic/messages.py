@@ -157,9 +157,9 @@ class MessagesRequest(TurnFields):
         """The conversation and its tools; raises InvalidRequest and NotStored."""
         if self.thread and self.thread.type == "continue":
             raise NotStored(self.thread.previous_message_id, field=THREAD_FIELD)
-        tools = message_blocks.tools(self.tools)
+        tools = message_blocks.tools(self.tools, message_blocks.referenced(self.messages))
         return Conversation(
-            messages=message_blocks.messages(self.system, self.messages),
+            messages=message_blocks.messages(self.system, self.messages, tools),
             tools=tools,
             choice=message_blocks.choice(self.tool_choice, tools),
         )

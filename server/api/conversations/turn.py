@@ -34,7 +34,7 @@ async def rendered(
     work = service.render(
         conversation,
         read,
-        tools=[tool.as_template() for tool in conversation.tools],
+        tools=[tool.as_template() for tool in conversation.tools if not tool.is_deferred],
         variables=body.template_variables(),
         **body.ending(conversation),
     )
