@@ -18,6 +18,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.server import fakes
+from tools.clients import scripted_model
 from tools.clients.checks.checking import COLUMNS, NO_CALL
 from tools.clients.environments import CLIENTS, environment
 
@@ -106,13 +108,15 @@ def main() -> int:
         parser.error(str(error))
     results: dict[str, dict[str, str]] = {}
     failed = 0
-    for name in options.only or [name for name in CLIENTS if name not in options.skip]:
-        folder = options.environments.resolve() / name.lower().replace(" ", "-")
-        results[name] = {}
-        for feature, problem in check(name, folder, options.url, model):
-            results[name][feature] = problem
-            failed += problem not in ("", NO_CALL)
-            print(f"{name:18}{feature:40}{problem or 'works'}", flush=True)  # noqa: T201
+    with fakes.running(scripted_model.service()) as scripted:
+        for name in options.only or [name for name in CLIENTS if name not in options.skip]:
+            folder = options.environments.resolve() / name.lower().replace(" ", "-")
+            base = str(scripted.base_url) if CLIENTS[name].is_agent else options.url
+            results[name] = {}
+            for feature, problem in check(name, folder, base, model):
+                results[name][feature] = problem
+                failed += problem not in ("", NO_CALL)
+                print(f"{name:18}{feature:40}{problem or 'works'}", flush=True)  # noqa: T201
     print(f"\n{table(results)}")  # noqa: T201
     return min(failed, 1)
 

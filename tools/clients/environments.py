@@ -23,6 +23,7 @@ class PipClient:
     script: str
     python: str = "3.12"
     options: tuple[str, ...] = ()  # of the installation
+    is_agent: bool = False  # it asks scripted_model.py
 
     def install(self, folder: Path) -> None:
         """Install the newest packages; raises CalledProcessError."""
@@ -42,6 +43,7 @@ class NpmClient:
 
     packages: tuple[str, ...]
     script: str
+    is_agent: bool = False  # it asks scripted_model.py
 
     def install(self, folder: Path) -> None:
         """Install the newest packages; raises CalledProcessError."""
@@ -73,11 +75,11 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         ),
         "ai_sdk.mjs",
     ),
-    # Coding agents ask scripted_model.py, in a server of their own.
-    "Codex": NpmClient(("@openai/codex",), "codex"),
-    "Claude Code": NpmClient(("@anthropic-ai/claude-code",), "claude_code"),
-    "opencode": NpmClient(("opencode-ai",), "opencode"),
-    "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code"),
+    "Codex": NpmClient(("@openai/codex",), "codex", is_agent=True),
+    "Claude Code": NpmClient(("@anthropic-ai/claude-code",), "claude_code", is_agent=True),
+    "Claude Agent SDK": PipClient(("claude-agent-sdk",), "claude_agent_package", is_agent=True),
+    "opencode": NpmClient(("opencode-ai",), "opencode", is_agent=True),
+    "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code", is_agent=True),
     "langchain-openai": PipClient(("langchain-openai",), "langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
     "litellm": PipClient(("litellm",), "litellm_package"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -10,24 +9,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.server import fakes
-from tools.clients import scripted_model
-from tools.clients.checks.checking import require
+from tools.clients.checks.checking import get_weather, require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 _TIMEOUT = 600  # seconds
+MCP = "tool of an MCP server"
+CITY = {"city": "Paris"}
 _RED, _BLUE = "color = red\n", "color = blue\n"
 
 Call = tuple[str, dict[str, Any]]  # the name and the arguments of a tool
-
-
-@contextlib.contextmanager
-def scripted_server() -> Iterator[str]:
-    """The address of a server with the scripted model, as long as the block."""
-    with fakes.running(scripted_model.service()) as client:
-        yield str(client.base_url)
 
 
 def output(*command: str, folder: Path, variables: Mapping[str, str], typed: str = "") -> str:
@@ -47,6 +39,19 @@ def output(*command: str, folder: Path, variables: Mapping[str, str], typed: str
     return done.stdout
 
 
+def prompt_of(*calls: Call) -> str:
+    """A prompt after which the scripted model calls tools."""
+    lines = [json.dumps({"name": name, "arguments": given}) for name, given in calls]
+    return "\n".join(["Call tools.", *(f"say: {line}" for line in lines)])
+
+
+def call_mcp(ask: Callable[[str, Path], str], *calls: Call) -> None:
+    """Require that the answer has what the tool of mcp_server.py returns in the last call."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = ask(prompt_of(*calls), Path(folder))
+        require(get_weather(**CITY) in said, said[-400:])
+
+
 def edit_a_file(
     ask: Callable[[str, Path], str],
     read: Callable[[str], Call],
@@ -61,7 +66,6 @@ def edit_a_file(
         file = Path(folder, "notes.txt")
         file.write_text(_RED, encoding="utf-8")
         calls = [read(str(file)), edit(str(file), "red", "blue"), read(str(file))]
-        lines = [json.dumps({"name": name, "arguments": given}) for name, given in calls]
-        said = ask("\n".join(["Change a word.", *(f"say: {line}" for line in lines)]), Path(folder))
+        said = ask(prompt_of(*calls), Path(folder))
         require(file.read_text(encoding="utf-8") == _BLUE, said[-400:])
         require(_BLUE.strip() in said, said[-400:])

@@ -8,32 +8,46 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.clients.checks.agent import Call, edit_a_file, output, scripted_server
+from tools.clients.checks.agent import CITY, MCP, Call, call_mcp, edit_a_file, output
 from tools.clients.checks.checking import (
     GREETING,
     NEXT,
     STREAM,
     STREAMED_TOOLS,
+    TOOL,
     Feature,
     main,
     require,
 )
+from tools.clients.checks.mcp_server import COMMAND, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def _result(base: str, prompt: str, folder: Path, *options: str) -> dict[str, Any]:
-    """The result of a prompt; requires that it is not an error."""
-    variables = {
+# Claude Code lists the tools of MCP servers by name alone, until the model asks for one.
+WEATHER = f"mcp__{NAME}__{TOOL['name']}"
+WEATHER_CALLS: tuple[Call, ...] = (
+    ("ToolSearch", {"query": f"select:{WEATHER}"}),
+    (WEATHER, CITY),
+)
+
+
+def variables(base: str) -> dict[str, str]:
+    """The variables that send all requests to a server."""
+    return {
         "ANTHROPIC_BASE_URL": base,
         "ANTHROPIC_AUTH_TOKEN": "none",
         "ANTHROPIC_MODEL": "hearth",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "hearth",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
+
+
+def _result(base: str, prompt: str, folder: Path, *options: str) -> dict[str, Any]:
+    """The result of a prompt; requires that it is not an error."""
     command = ("claude", "-p", prompt, "--output-format", "json", *options)
-    printed = output(*command, folder=folder, variables=variables)
+    printed = output(*command, folder=folder, variables=variables(base))
     result: dict[str, Any] = json.loads(printed.splitlines()[-1])
     require(not result["is_error"], result["result"])
     return result
@@ -44,11 +58,20 @@ def _ask(base: str, prompt: str, folder: Path) -> str:
     return str(_result(base, prompt, folder, *options)["result"])
 
 
-def _read(file: str) -> Call:
+def _call(base: str, prompt: str, folder: Path) -> str:
+    program, *arguments = COMMAND
+    config = {"mcpServers": {NAME: {"command": program, "args": arguments}}}
+    options = ("--mcp-config", json.dumps(config), "--allowedTools", WEATHER)
+    return str(_result(base, prompt, folder, *options)["result"])
+
+
+def read(file: str) -> Call:
+    """The call that reads a file."""
     return "Read", {"file_path": file}
 
 
-def _edit(file: str, old: str, new: str) -> Call:
+def edit(file: str, old: str, new: str) -> Call:
+    """The call that replaces a word in a file."""
     return "Edit", {"file_path": file, "old_string": old, "new_string": new}
 
 
@@ -77,10 +100,11 @@ class Conversation:
         _result(self._base, NEXT, self._folder, "--continue")
 
 
-def features(_base: str, _model: str) -> Iterator[Feature]:
+def features(base: str, _model: str) -> Iterator[Feature]:
     """The task of agents; two turns, and a compaction between the second and the third."""
-    with scripted_server() as base, tempfile.TemporaryDirectory() as folder:
-        yield STREAMED_TOOLS, partial(edit_a_file, partial(_ask, base), _read, _edit)
+    with tempfile.TemporaryDirectory() as folder:
+        yield STREAMED_TOOLS, partial(edit_a_file, partial(_ask, base), read, edit)
+        yield MCP, partial(call_mcp, partial(_call, base), *WEATHER_CALLS)
         conversation = Conversation(base, Path(folder))
         yield STREAM, conversation.greet
         yield "second turn from the cache", conversation.go_on

@@ -203,7 +203,6 @@ def features(base: str, model: str) -> Iterator[Feature]:
     with running(base, model) as backend:
         yield "model list", lambda: backend.lists("/api/models", "id")
         yield "Ollama: model list", lambda: backend.lists("/ollama/api/tags", "name")
-        yield "Ollama: loaded models", lambda: backend.lists("/ollama/api/ps", "name")
         yield "Ollama: version", lambda: backend.get("/ollama/api/version")["version"]
         yield CHAT, lambda: backend.message()["content"]
         yield STREAM, backend.streams
@@ -211,6 +210,7 @@ def features(base: str, model: str) -> Iterator[Feature]:
         yield STREAMED_TOOLS, backend.streams_calls
         yield SCHEMA, backend.matches_schema
         yield "Ollama: chat", backend.chats_over_ollama
+        yield "Ollama: loaded models", lambda: backend.lists("/ollama/api/ps", "name")
         yield EMBEDDINGS, backend.embeds
         yield "title", backend.titles
         yield "documents", backend.finds_in_documents

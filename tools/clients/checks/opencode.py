@@ -6,8 +6,9 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tools.clients.checks.agent import Call, edit_a_file, output, scripted_server
-from tools.clients.checks.checking import STREAMED_TOOLS, Feature, main
+from tools.clients.checks.agent import CITY, MCP, Call, call_mcp, edit_a_file, output
+from tools.clients.checks.checking import STREAMED_TOOLS, TOOL, Feature, main
+from tools.clients.checks.mcp_server import COMMAND, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,9 @@ def _ask(base: str, prompt: str, folder: Path) -> str:
         "options": {"baseURL": f"{base}/v1"},
         "models": {"any": {}},
     }
-    config = json.dumps({"provider": {"hearth": provider}})
-    folder.joinpath("opencode.json").write_text(config, encoding="utf-8")
+    server = {"type": "local", "command": COMMAND}
+    config = {"provider": {"hearth": provider}, "mcp": {NAME: server}}
+    folder.joinpath("opencode.json").write_text(json.dumps(config), encoding="utf-8")
     # It would escape the quotes in an argument.
     command = ("opencode", "run", "--model", "hearth/any")
     return output(*command, folder=folder, variables={}, typed=prompt)
@@ -35,10 +37,11 @@ def _edit(file: str, old: str, new: str) -> Call:
     return "edit", {"filePath": file, "oldString": old, "newString": new}
 
 
-def features(_base: str, _model: str) -> Iterator[Feature]:
-    """The task of agents."""
-    with scripted_server() as base:
-        yield STREAMED_TOOLS, partial(edit_a_file, partial(_ask, base), _read, _edit)
+def features(base: str, _model: str) -> Iterator[Feature]:
+    """The task of agents, and a tool of an MCP server."""
+    ask = partial(_ask, base)
+    yield STREAMED_TOOLS, partial(edit_a_file, ask, _read, _edit)
+    yield MCP, partial(call_mcp, ask, (f"{NAME}_{TOOL['name']}", CITY))
 
 
 if __name__ == "__main__":
