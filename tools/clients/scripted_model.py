@@ -7,6 +7,7 @@ last line the model repeats what its latest call returned. Without a script it s
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,11 @@ def answer(conversation: str) -> str:
     return f"<think>\nThe next line.\n</think>\n\n{call}"
 
 
+@functools.lru_cache(maxsize=2)  # of each slot
+def _answer_ids(tokenizer: Tokenizer, conversation: tuple[int, ...]) -> tuple[int, ...]:
+    return tokenizer.read(answer(tokenizer.decode(conversation, special=True)) + _END)
+
+
 @dataclass(kw_only=True)
 class ScriptedRuntime(FakeRuntime):
     """A runtime whose likeliest tokens are the text of `answer`."""
@@ -62,8 +68,7 @@ class ScriptedRuntime(FakeRuntime):
         written = len(read) - begin - len(start)
         if tuple(read[begin : len(read) - written]) != start:
             return super()._logits(read)
-        conversation = self.tokenizer.decode(read[:begin], special=True)
-        ids = self.tokenizer.read(answer(conversation) + _END)
+        ids = _answer_ids(self.tokenizer, tuple(read[:begin]))
         logits = np.zeros(self.vocab_size, np.float32)
         logits[ids[min(written, len(ids) - 1)]] = 1e3
         return logits
