@@ -69,6 +69,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of experts in one group that are chosen by corrected sigmoids, and `fields`."""
     data.ignore("num_nextn_predict_layers", "output_router_logits")
+    data.rename(num_experts="n_routed_experts", num_shared_experts="n_shared_experts")
     data.fixed(n_group=1, topk_group=1)
     dense = data.count("first_k_dense_replace", default=1)
     width = data.size("moe_intermediate_size")

@@ -29,6 +29,7 @@ from hearthd.models.families.lfm2 import Lfm2, ShortConv
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
@@ -56,7 +57,7 @@ class Config(lfm2.Config):
 class HeadGatedAttention(NormedAttention):
     """Attention whose heads are each multiplied by a number from 0 to 1."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
         self.gate_proj = nn.Linear(config.hidden, config.heads)
 
@@ -66,8 +67,11 @@ class HeadGatedAttention(NormedAttention):
         query, key, value = self.heads(x)
         mixed = cache.attend(rotated(query, rope), rotated(key, rope), value, scale=self.scale)
         heads = f.split_heads(mixed, query.shape[2])
-        gate = ops.broadcast(self.gate_proj(x), shape=heads.shape, axes=(0, 1))
-        return self.o_proj(f.flatten(f.gated_heads(gate, heads), first=1))
+        return self.o_proj(f.flatten(f.gated_heads(self.gate(x, heads), heads), first=1))
+
+    def gate(self, x: Tensor, heads: Tensor) -> Tensor:
+        """What a sigmoid makes the factors of heads (N, H, D): of the same shape."""
+        return ops.broadcast(self.gate_proj(x), shape=heads.shape, axes=(0, 1))
 
 
 class Lfm3(Lfm2):

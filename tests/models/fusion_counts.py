@@ -21,6 +21,7 @@ class Counts:
     experts    matrices of an expert: 3, or 2 without a gated activation
     by_head    matrices that each head has of its own
     by_gate    matrices that give a number for each head of attention
+    gated      whether a gate, whose matrix is in the stack of the heads, multiplies each column
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -34,6 +35,7 @@ class Counts:
     experts: int = 3
     by_head: int = 0
     by_gate: int = 0
+    gated: bool = False
     beside: tuple[int, int] = (1, 0)
 
 
@@ -55,6 +57,7 @@ RECURRENCES = {
 ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
+    "afmoe": Counts(norms=("residual_norm", 2), rotations="norm_rope", gated=True),
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "arcee": Counts(products=4, gate=SQUARE),
     "bitnet": Counts(gate=SQUARE),
@@ -119,6 +122,8 @@ COUNTS = {
 
 # Architectures whose last layer here reads the cache of another one.
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
+# Architectures whose last layer here has no positions.
+LAST_UNTURNED = ("afmoe", "cohere2", "smollm3")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
     "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
@@ -161,7 +166,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     norm, norms = per_layer.norms
     gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
-    no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
+    no_positions = 1 if architecture in LAST_UNTURNED else 0
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     convolutions = NOT_ATTENDING.get(architecture, recurrent)
     attending = whole - convolutions
@@ -176,7 +181,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + per_layer.by_gate * attending
             + matrices
         ),
-        "gated_heads": per_layer.by_gate * attending,
+        "gated_heads": (per_layer.by_gate or int(per_layer.gated)) * attending,
         **_of_recurrence(architecture, whole, sequences),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
         **dict.fromkeys(ROUTER, routed),

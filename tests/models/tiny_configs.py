@@ -60,6 +60,7 @@ _GEMMA4 = {
 }  # fmt: skip
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "afmoe": {**_CORRECTED, "windows": (32, 32, None)},
     "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
     "command-r": {"logit_scale": 0.25},
     "deepseek2": {

@@ -66,6 +66,10 @@ CORRECTED = {
     "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
+AFMOE = {
+    **EXPERTS, "num_experts_per_tok": 3, "num_shared_experts": 1, "num_dense_layers": 1,
+    "route_scale": 2.8, "mup_enabled": True, "sliding_window": 40,
+}  # fmt: skip
 # The names of keys that EXAONE 3.5 shares with GPT-2.
 EXAONE = {
     "activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 3, "hidden_act": None,

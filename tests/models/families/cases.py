@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -91,8 +92,23 @@ def _rope(base: float) -> dict[str, Any]:
 
 
 def _cases(architecture: str, config: str, **arguments: Mapping[str, Any]) -> list[Case]:
+    return _row(architecture, config, arguments, {})
+
+
+def _row(
+    architecture: str,
+    config: str,
+    arguments: Mapping[str, Mapping[str, Any]],
+    published: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Case]:
     return [
-        Case(name=name, architecture=architecture, config=config, arguments=changes)
+        Case(
+            name=name,
+            architecture=architecture,
+            config=config,
+            arguments=changes,
+            published=published,
+        )
         for name, changes in arguments.items()
     ]
 
@@ -169,9 +185,7 @@ CASES: Mapping[str, Case] = {
             biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
         ),
         *(
-            replace(case, published={"rms_norm_eps": None})
-            for row in LAYER_NORM_CASES
-            for case in _cases(*row[:2], **row[2])
+            case for row in LAYER_NORM_CASES for case in _row(*row, {"rms_norm_eps": None})
         ),
         *(
             replace(case, published=EXAONE)
@@ -180,7 +194,7 @@ CASES: Mapping[str, Case] = {
             )
         ),
         *_cases("seed_oss", "SeedOssConfig", seed_oss={}, plain={"attention_bias": False}),
-        *(case for row in EXPERT_CASES for case in _cases(*row[:2], **row[2])),
+        *(case for row in EXPERT_CASES for case in _row(*row)),
         *_cases(
             "minicpm3",
             "MiniCPM3Config",
@@ -221,7 +235,7 @@ CASES: Mapping[str, Case] = {
                 "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
         ),
-        *(case for row in RECURRENT_CASES for case in _cases(*row[:2], **row[2])),
+        *(case for row in RECURRENT_CASES for case in _row(*row)),
         *_cases(
             "gpt-oss", "GptOssConfig", yarn=GPT_OSS, plain={**GPT_OSS_PLAIN, **_rope(1e4)}
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.models.families.case_arguments import (
+    AFMOE,
     CORRECTED,
     DEFAULT,
     ERNIE_EXPERTS,
@@ -16,10 +17,17 @@ from tests.models.families.case_arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-# Each row: the architecture, the configuration's class in transformers, its arguments by case.
-EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
+# Each row: the architecture, the configuration's class in transformers, its arguments by case, and
+# `published` of these cases, if any.
+EXPERT_CASES: Sequence[tuple[Any, ...]] = (
+    ("afmoe", "AfmoeConfig", {
+        "afmoe": {**AFMOE, "num_hidden_layers": 5},
+        "bias": {
+            **AFMOE, "num_shared_experts": 2, "tie_word_embeddings": True, "attention_bias": True,
+        },
+    }, {"route_norm": True, "score_func": "sigmoid", "n_group": 1, "topk_group": 1}),
     ("mixtral", "MixtralConfig", {
         "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
         "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},

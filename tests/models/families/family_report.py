@@ -65,6 +65,7 @@ class File:
 
 
 FILES = {
+    "afmoe": File(templates=("chatml",)),
     "apertus": File(templates=("apertus",)),
     "arcee": File(varies="llama", templates=("chatml",)),
     "bert": File(tokenizer=("bert",)),

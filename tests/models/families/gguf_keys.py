@@ -100,9 +100,10 @@ SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe")
 # Architectures whose files say how many experts are shared, not the width of their MLP.
-COUNTS_SHARED_EXPERTS = ("deepseek2", "dots1", "glm4moe")
+COUNTS_SHARED_EXPERTS = ("afmoe", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek2": deepseek2_keys,

@@ -126,6 +126,12 @@ SIZES: Mapping[str, Size] = {
         **GEMMA4_MOE, **GEMMA4_TOWER, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
         tower_head_dim=72, tower_clips=False, tower_standardizes=True, image_blocks=True,
     ),
+    # arcee-ai/Trinity-Mini
+    "trinity": decoder(
+        2048, 6144, 32, 4, 128, 200192,
+        rope_base=1e4, tied=False, windows=(2048, None), experts=128, experts_per_token=8,
+        expert_ffn=1024, shared_ffn=1024, factor=2.826, **CORRECTED,
+    ),
     # openai/gpt-oss-20b, without its YaRN
     "gpt-oss": decoder(
         2880, 2880, 64, 8, 64, 201088,

@@ -93,6 +93,7 @@ COVERED = (
     ("smolvlm", "int8-g32", "image"),
     ("stablelm", "native", "prefill_16"),
     ("starcoder2", "bf16", "prefill_128"),
+    ("trinity", "native", "prefill_16"),
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
     ("eurobert", "int8-g32", "encode_1x128"),
