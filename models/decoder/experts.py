@@ -41,6 +41,9 @@ class ExpertsConfig(DecoderConfig):
     scores            softmax or sigmoid of all experts' logits, or the softmax of the C largest
                       logits
     choice_bias       whether a number for each expert is added to its score for the choice alone
+    groups            equal groups of experts; the experts of a token are in some of them, which the
+                      scores for the choice choose: see `f.in_best_groups`
+    groups_per_token  how many
     normalized        whether the scores of a token's experts are divided by their sum
     sum_offset        is added to that sum
     min_sum           the smallest sum that divides
@@ -58,6 +61,8 @@ class ExpertsConfig(DecoderConfig):
     routed: tuple[bool, ...]
     scores: str = f.SOFTMAX
     choice_bias: bool = False
+    groups: int = 1
+    groups_per_token: int = 1
     normalized: bool
     sum_offset: float | None = None
     min_sum: float | None = None
@@ -74,8 +79,25 @@ class ExpertsConfig(DecoderConfig):
                 f"experts_per_token: got {self.experts_per_token}, expected at most the "
                 f"{self.experts} experts"
             )
+        if self.groups > 1:
+            self._require_groups()
         if self.scores not in f.SCORES:
             raise ConfigError(f"scores: got {self.scores!r:.80}, supported: {', '.join(f.SCORES)}")
+
+    def _require_groups(self) -> None:
+        """Raise ConfigError for groups that experts cannot be chosen from."""
+        size, remainder = divmod(self.experts, self.groups)
+        if remainder or size < 2:
+            raise ConfigError(
+                f"groups of experts: got {self.groups}, expected equal groups of at least 2 of "
+                f"{self.experts} experts"
+            )
+        least = -(-self.experts_per_token // size)
+        if not least <= self.groups_per_token <= self.groups:
+            raise ConfigError(
+                f"groups of experts of a token: got {self.groups_per_token}, expected {least} to "
+                f"{self.groups}, for {self.experts_per_token} experts"
+            )
 
 
 class Experts(nn.Module):
@@ -161,6 +183,8 @@ class MixtureOfExperts(nn.Module):
         if self.choice is not None:
             scores = f.sigmoid(logits) if config.scores == f.SIGMOID else f.softmax(logits)
             ranked = scores + f.along_axes(self.choice.bias, scores, (0,))
+        if config.groups > 1:
+            ranked = f.in_best_groups(ranked, groups=config.groups, count=config.groups_per_token)
         chosen = f.top_indices(ranked, count=config.experts_per_token)
         factors = f.expert_factors(
             logits,

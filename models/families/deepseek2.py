@@ -75,7 +75,9 @@ def from_hugging_face(data: ConfigJson) -> Config:
         "aux_loss_alpha", "ep_size", "num_nextn_predict_layers", "output_router_logits", "seq_aux"
     )
     scores, method = (SOFTMAX, "greedy") if is_v2 else (SIGMOID, "noaux_tc")
-    data.fixed(scoring_func=scores, topk_method=method, n_group=1, topk_group=1, moe_layer_freq=1)
+    data.fixed(scoring_func=scores, topk_method=method, moe_layer_freq=1)
+    if is_v2:  # chooses groups otherwise
+        data.fixed(n_group=1, topk_group=1)
     data.fixed(rope_interleave=True, partial_rotary_factor=1.0)
     fields = latent_fields(data)
     layers, width = fields["layers"], data.size("moe_intermediate_size")
@@ -87,6 +89,8 @@ def from_hugging_face(data: ConfigJson) -> Config:
         routed=routed,
         experts=data.size("n_routed_experts"),
         experts_per_token=data.size("num_experts_per_tok"),
+        groups=data.size("n_group", default=1),
+        groups_per_token=data.size("topk_group", default=1),
         expert_ffn=width,
         shared_ffn=data.count("n_shared_experts", default=0) * width or None,
         normalized=data.flag("norm_topk_prob", default=not is_v2),
@@ -121,8 +125,9 @@ def from_gguf(data: GgufMetadata) -> Config:
     number = data.size("expert_gating_func", default=2 if is_corrected else 1)
     if number not in _GATES:
         raise ConfigError(f"deepseek2.expert_gating_func: got {number}, supported: {[*_GATES]}")
-    data.fixed("expert_group_count", 1)
-    data.fixed("expert_group_used_count", 1)
+    if _GATES[number] == SOFTMAX:  # chooses groups otherwise
+        data.fixed("expert_group_count", 1)
+        data.fixed("expert_group_used_count", 1)
     shared = data.count("expert_shared_count", default=0)
     fields = experts_from_gguf(data, fields)
     return Config(
@@ -135,6 +140,8 @@ def from_gguf(data: GgufMetadata) -> Config:
             "value_width": data.size("attention.value_length_mla", default=value_width),
             "attention_scale": magnitude**2 * width**-0.5,
             "turns_neighbors": True,
+            "groups": data.size("expert_group_count", default=1),
+            "groups_per_token": data.size("expert_group_used_count", default=1),
             "shared_ffn": shared * fields["expert_ffn"] or None,
             "normalized": data.flag("expert_weights_norm", default=False),
             "factor": data.number("expert_weights_scale", default=1.0),

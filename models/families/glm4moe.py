@@ -67,10 +67,9 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 
 def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of experts in one group that are chosen by corrected sigmoids, and `fields`."""
+    """The fields of experts that are chosen by corrected sigmoids, and `fields`."""
     data.ignore("num_nextn_predict_layers", "output_router_logits")
     data.rename(num_experts="n_routed_experts", num_shared_experts="n_shared_experts")
-    data.fixed(n_group=1, topk_group=1)
     dense = data.count("first_k_dense_replace", default=1)
     width = data.size("moe_intermediate_size")
     return {
@@ -78,6 +77,8 @@ def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any
         **_ROUTER,
         "experts": data.size("n_routed_experts"),
         "experts_per_token": data.size("num_experts_per_tok"),
+        "groups": data.size("n_group", default=1),
+        "groups_per_token": data.size("topk_group", default=1),
         "expert_ffn": width,
         "shared_ffn": data.count("n_shared_experts", default=1) * width or None,
         "routed": after_dense_layers(dense, fields["layers"]),
@@ -97,14 +98,14 @@ def from_gguf(data: GgufMetadata) -> Config:
 def corrected_experts_from_gguf(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, Any]:
     """As `corrected_experts`, from GGUF metadata."""
     data.fixed("expert_gating_func", _SIGMOID_IN_GGUF)
-    data.fixed("expert_group_count", 1)
-    data.fixed("expert_group_used_count", 1)
     shared = data.count("expert_shared_count", default=0)
     layers = fields["layers"] - data.count("nextn_predict_layers", default=0)
     fields = experts_from_gguf(data, fields | {"layers": layers})
     return {
         **fields,
         **_ROUTER,
+        "groups": data.size("expert_group_count", default=1),
+        "groups_per_token": data.size("expert_group_used_count", default=1),
         "shared_ffn": shared * fields["expert_ffn"] or None,
         "normalized": data.flag("expert_weights_norm", default=False),
         "factor": data.number("expert_weights_scale", default=1.0),

@@ -39,7 +39,10 @@ class Counts:
     beside: tuple[int, int] = (1, 0)
 
 
-NORMED_HEADS = "dots1 glm4moe lfm2 lfm2moe lfm2-vl mellum qwen3 qwen3vl qwen3moe qwen3vlmoe".split()
+NORMED_HEADS = (
+    "bailingmoe2", "dots1", "glm4moe", "lfm2", "lfm2moe", "lfm2-vl", "mellum", "qwen3",
+    "qwen3vl", "qwen3moe", "qwen3vlmoe",
+)  # fmt: skip
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {
@@ -139,6 +142,12 @@ def _routed(architecture: str, layers: int) -> tuple[int, int]:
     return routed, routed if beside_experts else 0
 
 
+def _of_router(architecture: str, routed: int) -> dict[str, int]:
+    """How often the rules of a router apply: it may choose groups, by their two best experts."""
+    choices = 3 if getattr(tiny(architecture), "groups", 1) > 1 else 1
+    return dict.fromkeys(ROUTER, routed) | {"top_indices": choices * routed}
+
+
 def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, int]:
     """How often the rules for a recurrence and around it apply, with `whole` complete layers."""
     if architecture not in RECURRENCES:
@@ -184,7 +193,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "gated_heads": (per_layer.by_gate or int(per_layer.gated)) * attending,
         **_of_recurrence(architecture, whole, sequences),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
-        **dict.fromkeys(ROUTER, routed),
+        **_of_router(architecture, routed),
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),

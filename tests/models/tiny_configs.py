@@ -61,6 +61,10 @@ _GEMMA4 = {
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
     "afmoe": {**_CORRECTED, "windows": (32, 32, None)},
+    "bailingmoe2": {
+        **_CORRECTED, "rotary_width": 32, "normed_heads": True, "experts": 6, "groups": 3,
+        "groups_per_token": 2,
+    },
     "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
     "command-r": {"logit_scale": 0.25},
     "deepseek2": {

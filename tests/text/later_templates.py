@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.text.mixture_templates import MIXTURES
+
 # EXAONE 4: tools as lines of JSON, an empty thought in the prompt, results by turn.
 EXAONE_4 = r"""{%- set thinks = enable_thinking | default(false) -%}
 {%- if messages[0].role == "system" or tools -%}
@@ -389,4 +391,5 @@ LATER = {
     "harmony": HARMONY,
     "qwen 3.5": QWEN_3_5,
     "granite 4": GRANITE_4,
+    **MIXTURES,
 }

@@ -5,13 +5,14 @@ In shape comments `N` is tokens, `X` experts, and `C` the experts of each token.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.activations import sigmoid, softmax
 from hearthd.models.dsl.functions.products import matmul_transposed
-from hearthd.models.dsl.functions.selection import gather
+from hearthd.models.dsl.functions.selection import gather, top_indices
 from hearthd.models.dsl.functions.shapes import along_axes
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "SOFTMAX",
     "expert_factors",
     "expert_sum",
+    "in_best_groups",
     "router_logits",
 ]
 
@@ -39,6 +41,33 @@ def router_logits(x: Tensor, weight: Tensor) -> Tensor:
     The matrix is small and stays f32: a rounding would send tokens to other experts.
     """
     return matmul_transposed(x, weight, dtype=x.dtype)
+
+
+def in_best_groups(scores: Tensor, *, groups: int, count: int) -> Tensor:
+    """Scores (N, X), and -infinity for all experts outside the best groups of a row.
+
+    The experts form equal groups, of at least two. The `count` groups with the largest sums of two
+    scores are the best ones.
+    """
+    rows, experts = scores.shape
+    ops.require(experts % groups == 0, f"{experts} experts do not form {groups} equal groups")
+    by_group = ops.reshape(scores, shape=(rows * groups, experts // groups))
+    sums = ops.reduce_sum(_largest(by_group, 2, by_group), axes=(1,))
+    sums = ops.reshape(sums, shape=(rows, groups))
+    is_best = _largest(sums, count, ops.full_like(sums, 1.0))
+    is_best = ops.broadcast(is_best, shape=(rows, groups, experts // groups), axes=(0, 1))
+    is_best = ops.reshape(is_best, shape=scores.shape) > 0
+    return ops.select(is_best, scores, ops.full_like(scores, -math.inf))
+
+
+def _largest(x: Tensor, count: int, values: Tensor) -> Tensor:
+    """`values` (N, M) at the `count` largest elements of each row of x (N, M), and 0 elsewhere."""
+    indices = top_indices(x, count=count)
+    shape = (*indices.shape, x.shape[1])
+    index = ops.iota(shape=shape, axis=2, dtype=indices.dtype)
+    is_there = ops.compare(ops.broadcast(indices, shape=shape, axes=(0, 1)), index, direction="EQ")
+    values = ops.broadcast(values, shape=shape, axes=(0, 2))
+    return ops.reduce_sum(ops.select(is_there, values, ops.full_like(values, 0.0)), axes=(1,))
 
 
 @composite()

@@ -70,6 +70,12 @@ AFMOE = {
     **EXPERTS, "num_experts_per_tok": 3, "num_shared_experts": 1, "num_dense_layers": 1,
     "route_scale": 2.8, "mup_enabled": True, "sliding_window": 40,
 }  # fmt: skip
+LING = {
+    "moe_intermediate_size": 20, "num_experts": 12, "num_experts_per_tok": 3, "n_group": 4,
+    "topk_group": 2, "num_shared_experts": 1, "first_k_dense_replace": 1, "rope_theta": 5000.0,
+    "routed_scaling_factor": 2.5, "partial_rotary_factor": 0.5, "norm_topk_prob": True,
+    "score_function": "sigmoid", "moe_router_enable_expert_bias": True, "use_qk_norm": True,
+}  # fmt: skip
 # The names of keys that EXAONE 3.5 shares with GPT-2.
 EXAONE = {
     "activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 3, "hidden_act": None,

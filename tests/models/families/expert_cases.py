@@ -12,6 +12,7 @@ from tests.models.families.case_arguments import (
     EXPERTS,
     LATENT,
     LINEAR,
+    LING,
     MULTIPLIERS,
     YARN,
 )
@@ -28,6 +29,10 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
             **AFMOE, "num_shared_experts": 2, "tie_word_embeddings": True, "attention_bias": True,
         },
     }, {"route_norm": True, "score_func": "sigmoid", "n_group": 1, "topk_group": 1}),
+    ("bailingmoe2", "BailingMoeV2Config", {
+        "ling": LING,
+        "pairs": {**LING, "n_group": 6, "num_shared_experts": 2, "head_dim": 16},
+    }),
     ("mixtral", "MixtralConfig", {
         "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
         "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},
@@ -128,6 +133,10 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
         "v3": {
             **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
             "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
+        },
+        "groups": {
+            **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
+            "n_routed_experts": 8, "n_group": 4, "topk_group": 2,
         },
     }),
 )  # fmt: skip

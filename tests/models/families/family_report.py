@@ -68,6 +68,7 @@ FILES = {
     "afmoe": File(templates=("chatml",)),
     "apertus": File(templates=("apertus",)),
     "arcee": File(varies="llama", templates=("chatml",)),
+    "bailingmoe2": File(templates=("ling 2",)),
     "bert": File(tokenizer=("bert",)),
     "bitnet": File(templates=("chatml",), tokenizer=()),
     "cohere2": File(varies="command_r", templates=("command r",)),

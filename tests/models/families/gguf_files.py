@@ -162,6 +162,7 @@ _RENAMED_PARTS = {
     "feed_forward.experts.w3": "mlp.experts.up_proj",
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "mlp.expert_bias": "exp_probs_b.bias",
+    "mlp.gate.expert_bias": "exp_probs_b.bias",
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",

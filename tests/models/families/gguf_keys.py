@@ -87,8 +87,8 @@ def _nomic_moe(config: Any) -> dict[str, Any]:
 def _corrected_experts(config: Any) -> dict[str, Any]:
     return {
         "expert_gating_func": 2,
-        "expert_group_count": 1,
-        "expert_group_used_count": 1,
+        "expert_group_count": config.groups,
+        "expert_group_used_count": config.groups_per_token,
         "expert_shared_count": config.shared_ffn // config.expert_ffn,
         "expert_weights_norm": config.normalized,
         "expert_weights_scale": config.factor,
@@ -104,6 +104,9 @@ COUNTS_SHARED_EXPERTS = ("afmoe", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
+    "bailingmoe2": lambda config: (
+        _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
+    ),
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek2": deepseek2_keys,

@@ -38,6 +38,8 @@ def deepseek2_keys(config: Any) -> dict[str, Any]:
         "attention.key_length_mla": width,
         "attention.kv_lora_rank": config.latent,
         "attention.value_length_mla": config.value_width,
+        "expert_group_count": config.groups,
+        "expert_group_used_count": config.groups_per_token,
         "expert_gating_func": 2 if config.scores == SIGMOID else 1,
         "expert_shared_count": config.shared_ffn // config.expert_ffn,
         "expert_weights_norm": config.normalized,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
+from tests.models.families.expert_sizes import EXPERT_SIZES
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
-    CORRECTED,
     GEMMA4,
     GEMMA4_IMAGES,
     GEMMA4_MOE,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
+    **EXPERT_SIZES,
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
     # openbmb/MiniCPM5-1B
@@ -45,32 +46,8 @@ SIZES: Mapping[str, Size] = {
     "cohere2": decoder(
         4096, 14336, 32, 8, 128, 256000, rope_base=5e4, logit_scale=0.25, windows=(4096, None)
     ),
-    # rednote-hilab/dots.llm1.inst
-    "dots1": decoder(
-        4096, 10944, 32, 32, 128, 152064,
-        rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
-        shared_ffn=2816, factor=2.5, **CORRECTED,
-    ),
-    # zai-org/GLM-4.5-Air
-    "glm4.5": decoder(
-        4096, 10944, 96, 8, 128, 151552,
-        tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
-        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **CORRECTED,
-    ),
-    # Qwen/Qwen1.5-MoE-A2.7B
-    "qwen2-moe": decoder(
-        2048, 5632, 16, 16, 128, 151936,
-        tied=False, attention_bias=True, experts=60, experts_per_token=4, expert_ffn=1408,
-        shared_ffn=5632, shared_gate=True, normalized=False, routed=(True, True),
-    ),
     # baidu/ERNIE-4.5-0.3B-PT
     "ernie4_5": decoder(1024, 3072, 16, 2, 128, 103424),
-    # baidu/ERNIE-4.5-21B-A3B-PT
-    "ernie4_5-moe": decoder(
-        2560, 12288, 20, 4, 128, 103424,
-        rope_base=5e5, experts=64, experts_per_token=6, expert_ffn=1536, shared_ffn=3072,
-        routed=(False, True), choice_bias=True, normalized=True, min_sum=1e-12,
-    ),
     # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
     "exaone3.5": decoder(2560, 7168, 32, 8, 80, 102400, rope_divisors=(1.0,) * 20 + (8.0,) * 20),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
@@ -125,12 +102,6 @@ SIZES: Mapping[str, Size] = {
         2816, 2112, 16, 2, 512, 262144,
         **GEMMA4_MOE, **GEMMA4_TOWER, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
         tower_head_dim=72, tower_clips=False, tower_standardizes=True, image_blocks=True,
-    ),
-    # arcee-ai/Trinity-Mini
-    "trinity": decoder(
-        2048, 6144, 32, 4, 128, 200192,
-        rope_base=1e4, tied=False, windows=(2048, None), experts=128, experts_per_token=8,
-        expert_ffn=1024, shared_ffn=1024, factor=2.826, **CORRECTED,
     ),
     # openai/gpt-oss-20b, without its YaRN
     "gpt-oss": decoder(
@@ -203,12 +174,6 @@ SIZES: Mapping[str, Size] = {
     ),
     # tencent/Hunyuan-0.5B-Instruct
     "hunyuan": decoder(1024, 3584, 8, 4, 128, 120818),
-    # tencent/Hunyuan-A13B-Instruct
-    "hunyuan-a13b": decoder(
-        4096, 3072, 32, 8, 128, 128167,
-        experts=64, experts_per_token=8, expert_ffn=3072, shared_ffn=3072, routed=(True, True),
-        normalized=True,
-    ),
     # LiquidAI/LFM2-350M
     "lfm2": decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
@@ -257,22 +222,10 @@ SIZES: Mapping[str, Size] = {
     "mistral": decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
     "olmo2": decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
-    # allenai/OLMoE-1B-7B-0924
-    "olmoe": decoder(
-        2048, 1024, 16, 16, 128, 50304,
-        tied=False, rope_base=1e4, experts=64, experts_per_token=8, expert_ffn=1024,
-        routed=(True, True), normalized=False,
-    ),
     # allenai/Olmo-3-7B-Instruct
     "olmo3": decoder(
         4096, 11008, 32, 32, 128, 100278, tied=False, windows=(4096, None), local_rope_base=5e5,
         rope_divisors=(1.0,) * 32 + (8.0,) * 32,
-    ),
-    # JetBrains/Mellum2-12B-A2.5B-Base
-    "mellum2": decoder(
-        2304, 7168, 32, 4, 128, 98304,
-        tied=False, experts=64, experts_per_token=8, expert_ffn=896, normalized=True,
-        routed=(True, True), rope_base=5e5, local_rope_base=1e4, windows=(1024, None),
     ),
     # microsoft/Phi-3-mini-4k-instruct
     "phi3": decoder(
@@ -295,20 +248,8 @@ SIZES: Mapping[str, Size] = {
     "seed-oss": decoder(
         5120, 27648, 80, 8, 128, 155136, rope_base=1e7, tied=False, attention_bias=True
     ),
-    # mistralai/Mixtral-8x7B-Instruct-v0.1
-    "mixtral": decoder(
-        4096, 14336, 32, 8, 128, 32000,
-        tied=False, experts=8, experts_per_token=2, expert_ffn=14336, normalized=True,
-        routed=(True, True),
-    ),
     # Qwen/Qwen3-0.6B
     "qwen3": decoder(1024, 3072, 16, 8, 128, 151936),
-    # Qwen/Qwen3-30B-A3B
-    "qwen3-moe": decoder(
-        2048, 6144, 32, 4, 128, 151936,
-        tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
-        routed=(True, True),
-    ),
     # Qwen/Qwen3-VL-30B-A3B-Instruct
     "qwen3-vl-moe": decoder(
         2048, 6144, 32, 4, 128, 151936,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.types import TypeRuleError
 from tests.models.graphs import run
 
 if TYPE_CHECKING:
@@ -20,6 +21,20 @@ def test_the_indices_of_the_largest_elements() -> None:
     indices = run(lambda x: f.top_indices(x, count=3), x)
     assert indices[0].tolist() == [1, 3, 2]
     assert np.all((indices >= 0) & (indices < 4))
+
+
+def test_the_best_groups_have_the_largest_sums_of_two_scores() -> None:
+    """By hand: the sums are 0.9, 1.0 and 0.8, and in the second row 0.3, 0.3 and -1."""
+    scores = np.array([[0.9, 0, 0.5, 0.5, 0.1, 0.7], [0.1, 0.2, 0, 0.3, -1, 0]], np.float32)
+    for count, kept in ((1, [[2, 3], [0, 1]]), (2, [[0, 1, 2, 3], [0, 1, 2, 3]])):
+        limited = run(
+            lambda scores, count=count: f.in_best_groups(scores, groups=3, count=count), scores
+        )
+        for row, columns in enumerate(kept):
+            assert np.isfinite(limited[row]).nonzero()[0].tolist() == columns
+            assert np.array_equal(limited[row, columns], scores[row, columns])
+    with pytest.raises(TypeRuleError, match="6 experts do not form 4 equal groups"):
+        run(lambda scores: f.in_best_groups(scores, groups=4, count=1), scores)
 
 
 def test_a_sum_of_scores_has_an_offset_and_a_smallest_value() -> None:
