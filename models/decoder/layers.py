@@ -6,7 +6,7 @@ heads, `D` the width of a head, `V` the vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -245,6 +245,31 @@ class Block(nn.Module):
         h = h + self.self_attn(x, rope, cache)
         x = self.post_attention_layernorm(h)
         return h + self.mlp(x)
+
+
+class ParallelBlock(nn.Module):
+    """One layer: attention and MLP side by side, after one norm or each after its own."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        self_attn: Layer,
+        mlp: Callable[[Tensor], Tensor],
+        norm: Callable[[int, float], Callable[[Tensor], Tensor]] = nn.LayerNorm,
+        *,
+        norms: Literal[1, 2] = 1,
+    ) -> None:
+        """`norm` makes a norm of a width and an epsilon."""
+        self.input_layernorm = norm(config.hidden, config.norm_eps)
+        self.self_attn = self_attn
+        self.post_attention_layernorm = None if norms == 1 else norm(config.hidden, config.norm_eps)
+        self.mlp = mlp
+
+    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        x = self.input_layernorm(h)
+        norm = self.post_attention_layernorm
+        return h + self.self_attn(x, rope, cache) + self.mlp(x if norm is None else norm(h))
 
 
 class DecoderModel(nn.Module):

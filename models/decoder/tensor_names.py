@@ -77,16 +77,16 @@ _CHANNELS = 3
 class GroupedRows:
     """A tensor whose rows are equal groups. Each has rows of some parts of a layer.
 
-    folder  the tensor's name in Hugging Face folders, as `TensorNames.joined` has names
-    gguf    its name in GGUF files
+    folder  the tensor's name in Hugging Face folders, as `TensorNames.joined` has names, or empty
+    gguf    its name in GGUF files, or empty
     parts   the parts, in the order of a group. Where a part occurs again, the rows of all groups
             follow the rows of its earlier occurrence in all groups
     shape   of a configuration: the number of groups, and the rows of each part in a group
     transposed  parts that have the rows of each group as columns
     """
 
-    folder: str
-    gguf: str
+    folder: str = ""
+    gguf: str = ""
     parts: tuple[str, ...]
     shape: Callable[[Any], tuple[int, tuple[int, ...]]]
     transposed: tuple[str, ...] = ()
@@ -100,6 +100,17 @@ class GroupedRows:
             for name, width, end in zip(self.parts, widths, ends, strict=True)
             if name == part
         ]
+
+
+def joined_heads(config: ModelConfig) -> tuple[int, tuple[int, ...]]:
+    """One group: the rows of all queries, of all keys, and of all values."""
+    width = config.head_dim
+    return 1, (config.heads * width, config.kv_heads * width, config.kv_heads * width)
+
+
+QUERIES_KEYS_VALUES = tuple(f"self_attn.{part}_proj" for part in "qkv")
+# One tensor of a GGUF file.
+JOINED_HEADS = GroupedRows(gguf="attn_qkv", parts=QUERIES_KEYS_VALUES, shape=joined_heads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +134,7 @@ class TensorNames:
                  Face folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
     softplus     parameters of a layer whose values softplus(x) Hugging Face folders have as x
+    masks        ends of the names of tensors that are causal masks, in older Hugging Face folders
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
     optional     parts of a layer that files also hold of layers without them
@@ -152,6 +164,7 @@ class TensorNames:
     channels_last: tuple[str, ...] = ()
     logarithms: tuple[str, ...] = ()
     softplus: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -179,8 +192,7 @@ class TensorNames:
             return StoredTensor(parameter)
         if module == MTP_MODULE:
             return self._find_of_mtp(config, inner, names, gguf=gguf)
-        in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
-        width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
+        width = self._interleaved(config, parameter.rpartition(".")[0], gguf=gguf)
         if gguf and parameter.split(".", 2)[-1] in self.arrays:
             _, number, inner = parameter.split(".", 2)
             return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
@@ -192,7 +204,8 @@ class TensorNames:
             )
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
-            return StoredTensor(next((head for head in _HEADS if head in names), HEAD))
+            name = self._in_folder(HEAD)
+            return StoredTensor(next((head for head in (name, *_HEADS) if head in names), name))
         path_in_folder = self._in_folder(parameter)
         present = [
             name
@@ -214,6 +227,11 @@ class TensorNames:
             softplus=parameter.endswith(self.softplus),
             channels=channels,
         )
+
+    def _interleaved(self, config: ModelConfig, module: str, *, gguf: bool) -> int:
+        """`interleaved` of a module's tensor."""
+        in_turn = module.endswith(self.interleaved)
+        return config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool
@@ -302,18 +320,25 @@ class TensorNames:
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> tuple[StoredTensor, ...]:
         """The tensor in whose groups a parameter's rows are, once for each place in a group."""
-        path = parameter.removesuffix(".weight")
+        suffix = ".bias" if parameter.endswith(".bias") else ".weight"
+        path = parameter.removesuffix(suffix)
         layer = next(iter(re.findall(r"^layers\.\d+\.", path)), "")
         part = path.removeprefix(layer)
         for tensor in self.grouped:
             if part in tensor.parts:
-                in_folder = self._in_folder(f"{layer}{tensor.folder}.weight")
-                in_gguf = f"{layer.replace('layers', 'blk')}{tensor.gguf}.weight"
+                in_folder = self._in_folder(f"{layer}{tensor.folder}{suffix}")
+                in_gguf = f"{layer.replace('layers', 'blk')}{tensor.gguf}{suffix}"
                 prefixes = (self.gguf_prefix,) if gguf else self.prefixes
                 stored = (prefix + (in_gguf if gguf else in_folder) for prefix in prefixes)
                 for name in (name for name in stored if name in names):
                     return tuple(
-                        StoredTensor(name, grouped=share, transposed=part in tensor.transposed)
+                        StoredTensor(
+                            name,
+                            interleaved=self._interleaved(config, path, gguf=gguf),
+                            grouped=share,
+                            transposed=part in tensor.transposed,
+                            vectors=suffix == ".bias",
+                        )
                         for share in tensor.shares(config, part)
                     )
         return ()
@@ -339,7 +364,7 @@ class TensorNames:
         )
         return (
             tensor in _HEADS
-            or tensor.endswith((*_NOT_WEIGHTS, *optional))
+            or tensor.endswith((*_NOT_WEIGHTS, *self.masks, *optional))
             or tensor.startswith((f"{DRAFTER_MODULE}.", *others, *_predicting_layers(names)))
         )
 

@@ -16,15 +16,13 @@ from hearthd.models.decoder.config.decoder_config import (
     from_config_json,
     from_gguf_metadata,
 )
-from hearthd.models.decoder.layers import MLP, Attention, DecoderModel
+from hearthd.models.decoder.layers import MLP, Attention, DecoderModel, ParallelBlock
 from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.kv_cache import LayerCache
-    from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
 
 
@@ -35,18 +33,8 @@ class Config(DecoderConfig):
     logit_scale: float
 
 
-class CohereBlock(nn.Module):
-    """One layer: attention and MLP read the same normalized states."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        self.input_layernorm = nn.LayerNorm(config.hidden, config.norm_eps, bias=False)
-        self.self_attn = Attention(config)
-        self.mlp = MLP(config)
-
-    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
-        """(N, E) -> (N, E)."""
-        x = self.input_layernorm(h)
-        return h + self.self_attn(x, rope, cache) + self.mlp(x)
+def _norm(width: int, eps: float) -> nn.LayerNorm:
+    return nn.LayerNorm(width, eps, bias=False)
 
 
 class Cohere(DecoderModel):
@@ -55,8 +43,12 @@ class Cohere(DecoderModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, [CohereBlock(config) for _ in range(config.layers)])
-        self.norm = nn.LayerNorm(config.hidden, config.norm_eps, bias=False)
+        blocks = [
+            ParallelBlock(config, Attention(config), MLP(config), _norm)
+            for _ in range(config.layers)
+        ]
+        super().__init__(config, blocks)
+        self.norm = _norm(config.hidden, config.norm_eps)
 
     @override
     def logits(self, x: Tensor) -> Tensor:

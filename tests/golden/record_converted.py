@@ -46,6 +46,9 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "deepseek2-v3": {"scoring_func": "sigmoid"},
     "eurobert": {"classifier_pooling": None, "clf_pooling": "late"},
     "exaone-": {"architectures": ["ExaoneForCausalLM"]},
+    "falcon-falcon": {"num_kv_heads": None},
+    "gptneox-gptneox": {"rotary_pct": 2 / 3},
+    "gptneox-sequential": {"rotary_pct": 1 / 3},
     "hunyuan-moe": {
         "max_position_embeddings": 32768, "moe_intermediate_size": [56] * 3, "moe_topk": [2] * 3,
         "num_shared_expert": [1] * 3,

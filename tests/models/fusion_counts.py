@@ -21,7 +21,7 @@ class Counts:
     experts    matrices of an expert: 3, or 2 without a gated activation
     by_head    matrices that each head has of its own
     by_gate    matrices that give a number for each head of attention
-    gated      whether a gate, whose matrix is in the stack of the heads, multiplies each column
+    head       the rule for the output head
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -35,7 +35,7 @@ class Counts:
     experts: int = 3
     by_head: int = 0
     by_gate: int = 0
-    gated: bool = False
+    head: str = "two_part_head"
     beside: tuple[int, int] = (1, 0)
 
 
@@ -64,6 +64,7 @@ COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "arcee": Counts(products=4, gate=SQUARE),
     "bitnet": Counts(gate=SQUARE),
+    "chatglm": Counts(products=4),
     "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
@@ -118,7 +119,12 @@ COUNTS = {
     ),
     # Their norms are no RMSNorm, and stay plain.
     **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
+    **dict.fromkeys(
+        ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
+    ),
     "nemotron": Counts(norms=("", 0), products=4, gate=SQUARE),
+    # Its head has a bias.
+    "phi2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0), head="matrix"),
     "starcoder2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0)),
 }
 
@@ -210,5 +216,5 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         counts["add_norm"] = whole + partial - 1
         counts["matrix"] -= 3 * partial
     if not ("prefill" in point or "embed" in point):
-        counts["two_part_head"] = 1
+        counts[per_layer.head] = counts.get(per_layer.head, 0) + 1
     return {rule: count for rule, count in counts.items() if rule and count}

@@ -22,6 +22,7 @@ SHAPE = {
     "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
     "max_context": 64, "vocab_size": 64, "norm_eps": 1e-6, "rope_base": 1e4, "tied": True,
 }  # fmt: skip
+_BIASES = dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True)
 _EXPERTS = {
     "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
     "routed": (False, True, True),
@@ -71,6 +72,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 1.8,
     },
+    "falcon": {"kv_heads": 1},
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
@@ -106,6 +108,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "expert_bias": True,
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
     },
+    "gptneox": {"rotary_width": 32, "parallel": True, **_BIASES},
     "granite": _MULTIPLIERS,
     "granite_swa": _SWASH,
     "granitehybrid": {**_MULTIPLIERS, **_MAMBA, "attends": (False, True, True)},
@@ -136,6 +139,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "routed": (False, True, False), "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 2.5,
     },
+    "phi2": {"rotary_width": 32, "tied": False, **_BIASES},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
@@ -154,7 +158,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen35moe-images": {**_DELTA_NET_EXPERTS, **_MROPE_TOWER},
     "smollm3": {"rotated": (True, True, False)},
     "stablelm": {"rotary_width": 32, "attention_bias": True},
-    "starcoder2": {"attention_bias": True, "output_bias": True, "mlp_bias": True},
+    "starcoder2": _BIASES,
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip
 

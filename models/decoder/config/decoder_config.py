@@ -148,7 +148,7 @@ def from_gguf_metadata(
         "vocab_size": data.vocabulary_rows,
         "norm_eps": data.epsilon("layer_norm_rms"),
         "tied": not data.has_tensor("output.weight"),
-        "attention_bias": data.has_tensor("blk.0.attn_q.bias"),
+        "attention_bias": any(data.has_tensor(f"blk.0.attn_{part}.bias") for part in ("q", "qkv")),
         "output_bias": data.has_tensor("blk.0.attn_output.bias"),
         "mlp_bias": data.has_tensor("blk.0.ffn_up.bias"),
         "pooling": data.pooling(),

@@ -30,7 +30,7 @@ from tests.models.families.case_arguments import (
 from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.image_cases import IMAGE_CASES
-from tests.models.families.layer_norm_cases import LAYER_NORM_CASES
+from tests.models.families.layer_norm_cases import LAYER_NORM_CASES, UNSAID
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -185,7 +185,9 @@ CASES: Mapping[str, Case] = {
             biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
         ),
         *(
-            case for row in LAYER_NORM_CASES for case in _row(*row, {"rms_norm_eps": None})
+            replace(case, published=dict.fromkeys(UNSAID.get(row[0], UNSAID[""])))
+            for row in LAYER_NORM_CASES
+            for case in _cases(*row[:2], **row[2])
         ),
         *(
             replace(case, published=EXAONE)
@@ -314,6 +316,11 @@ CASES: Mapping[str, Case] = {
                 "tie_word_embeddings": True, "attention_bias": False,
                 "rope_parameters": DEFAULT | {"partial_rotary_factor": 2 / 3},
             },
+        ),
+        *_cases(
+            "chatglm",
+            "GlmConfig",
+            glm=_rope(1e4),
         ),
         *_cases(
             "ernie4_5", "Ernie4_5Config", ernie4_5={}, biases={"use_bias": True, **_rope(1e4)}

@@ -61,6 +61,10 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
+def _glm4(config: Any) -> dict[str, Any]:
+    return {"rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)}
+
+
 def _mistral3(config: Any) -> dict[str, Any]:
     return {
         "attention.temperature_scale": config.query_growth,
@@ -96,17 +100,14 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
 
 
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
+SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe")
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = ("afmoe", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
-    "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
-    "bailingmoe2": lambda config: (
-        _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
-    ),
+    "chatglm": _glm4,
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek2": deepseek2_keys,
@@ -118,13 +119,15 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "gemma3": gemma3_keys,
     "gemma3n": gemma3n_keys,
     "gemma4": gemma4_keys,
-    "glm4": lambda config: {
-        "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
-    },
+    "glm4": _glm4,
     "glm4moe": lambda config: (
         _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
     ),
     "gpt-oss": gpt_oss_keys,
+    "gptneox": lambda config: {
+        "rope.dimension_count": config.rotary_width,
+        "use_parallel_residual": config.parallel,
+    },
     "granite": _granite,
     "granite_swa": lambda config: {
         **_granite(config),
@@ -155,6 +158,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "nemotron_h": nemotron_keys,
     "nemotron_h_moe": nemotron_moe_keys,
     "olmo2": window_keys,
+    "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
     "qwen2vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0]},
     "qwen3vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},

@@ -1,4 +1,4 @@
-"""Tiny models with LayerNorm: see cases.py. Their files say no `rms_norm_eps`."""
+"""Tiny models with LayerNorm: see cases.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
 # llama.cpp's converter does not write another base of StableLM.
 USUAL = {"rope_type": "default", "rope_theta": 1e4}
+# llama.cpp's converter writes no other numbers of MLPs and key/value heads.
+PHI = {"intermediate_size": 192, "num_key_value_heads": 4}
+# Keys of `SMALL` that files do not have, by architecture; "" for the others.
+UNSAID: Mapping[str, tuple[str, ...]] = {
+    "": ("rms_norm_eps",),
+    "falcon": ("intermediate_size", "num_key_value_heads", "rms_norm_eps"),
+}
 # Each row: the architecture, the configuration's class in transformers, its arguments by case.
 LAYER_NORM_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("command-r", "CohereConfig", {
@@ -20,6 +27,30 @@ LAYER_NORM_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("cohere2", "Cohere2Config", {
         "full": {**COHERE, "layer_types": ["full_attention"] * 3},
         "cohere2": {**COHERE, "num_hidden_layers": 5, "sliding_window": 45},
+    }),
+    ("gptneox", "GPTNeoXConfig", {
+        "sequential": {
+            "layer_norm_eps": 1e-3, "use_parallel_residual": False, "num_key_value_heads": 4,
+            "rope_parameters": USUAL | {"partial_rotary_factor": 1 / 3},
+        },
+        "gptneox": {
+            "layer_norm_eps": 1e-3, "num_key_value_heads": 4,
+            "rope_parameters": USUAL | {"partial_rotary_factor": 2 / 3},
+        },
+    }),
+    ("falcon", "FalconConfig", {
+        "grouped": {
+            "layer_norm_epsilon": 1e-3, "new_decoder_architecture": True, "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1, "rope_parameters": USUAL,
+            "ffn_hidden_size": 192,
+        },
+        "falcon": {"layer_norm_epsilon": 1e-3, "rope_parameters": USUAL},
+    }),
+    ("phi2", "PhiConfig", {
+        "phi2": {
+            **PHI, "layer_norm_eps": 1e-3,
+            "rope_parameters": USUAL | {"partial_rotary_factor": 1 / 3},
+        },
     }),
     ("starcoder2", "Starcoder2Config", {
         "window": {"norm_epsilon": 1e-3, "sliding_window": 40, "tie_word_embeddings": False},

@@ -29,13 +29,12 @@ transformers.utils.logging.disable_progress_bar()
 
 def save_pretrained(case: Case, folder: Path) -> None:
     """Save the case's model, with random weights, as transformers does."""
-    arguments = {**SMALL, **case.arguments}
-    if case.config == "BailingMoeV2Config":
-        bailing_torch.save(arguments, folder)
-        return
+    kind = getattr(transformers, case.config)
+    usual = {key: SMALL[key] for key in SMALL if not isinstance(getattr(kind, key, None), property)}
+    arguments = {**usual, **case.arguments}
     if case.tower:
         arguments = {"text_config": arguments, **case.tower}
-    config = getattr(transformers, case.config)(**arguments)
+    config = kind(**arguments)
     _auto_class(config).from_config(config).save_pretrained(folder)
     source = SafetensorsSource(folder)
     shapes = {name: source.shape(name) for name in source.names()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
-from tests.models.families.expert_sizes import EXPERT_SIZES
+from tests.models.families.layer_norm_sizes import LAYER_NORM_SIZES
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
     GEMMA4,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
-    **EXPERT_SIZES,
+    **LAYER_NORM_SIZES,
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
     # openbmb/MiniCPM5-1B
@@ -40,11 +40,23 @@ SIZES: Mapping[str, Size] = {
     "arcee": decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
     # microsoft/bitnet-b1.58-2B-4T
     "bitnet": decoder(2560, 6912, 20, 5, 128, 128256, rope_base=5e5),
-    # CohereLabs/aya-expanse-8b
-    "command-r": decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
-    # CohereLabs/c4ai-command-r7b-12-2024
-    "cohere2": decoder(
-        4096, 14336, 32, 8, 128, 256000, rope_base=5e4, logit_scale=0.25, windows=(4096, None)
+    # rednote-hilab/dots.llm1.inst
+    "dots1": decoder(
+        4096, 10944, 32, 32, 128, 152064,
+        rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
+        shared_ffn=2816, factor=2.5, **CORRECTED,
+    ),
+    # zai-org/GLM-4.5-Air
+    "glm4.5": decoder(
+        4096, 10944, 96, 8, 128, 151552,
+        tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
+        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **CORRECTED,
+    ),
+    # Qwen/Qwen1.5-MoE-A2.7B
+    "qwen2-moe": decoder(
+        2048, 5632, 16, 16, 128, 151936,
+        tied=False, attention_bias=True, experts=60, experts_per_token=4, expert_ffn=1408,
+        shared_ffn=5632, shared_gate=True, normalized=False, routed=(True, True),
     ),
     # baidu/ERNIE-4.5-0.3B-PT
     "ernie4_5": decoder(1024, 3072, 16, 2, 128, 103424),
@@ -109,6 +121,11 @@ SIZES: Mapping[str, Size] = {
         rope_base=1.5e5, tied=False, windows=(128, None), attention_bias=True, output_bias=True,
         experts=32, experts_per_token=4, expert_ffn=2880, routed=(True, True), scores=CHOSEN,
         normalized=True, expert_bias=True,
+    ),
+    # zai-org/glm-4-9b-chat-hf
+    "chatglm": decoder(
+        4096, 13696, 32, 2, 128, 151552,
+        tied=False, attention_bias=True, rope_divisors=(1.0,) * 32 + (1e30,) * 32,
     ),
     # THUDM/GLM-4-9B-0414
     "glm4": decoder(
@@ -263,10 +280,6 @@ SIZES: Mapping[str, Size] = {
         key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
         routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
     ),
-    # nvidia/Nemotron-Mini-4B-Instruct
-    "nemotron": decoder(
-        3072, 9216, 24, 8, 128, 256000, rope_base=1e4, tied=False, rotary_width=64
-    ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": decoder(
         4480, 15680, 40, 8, 128, 131072,
@@ -296,16 +309,6 @@ SIZES: Mapping[str, Size] = {
         576, 1536, 9, 3, 64, 49280,
         rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
         tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
-    ),
-    # stabilityai/stablelm-2-1_6b
-    "stablelm": decoder(
-        2048, 5632, 32, 32, 64, 100352,
-        rope_base=1e4, tied=False, attention_bias=True, rotary_width=16,
-    ),
-    # bigcode/starcoder2-3b
-    "starcoder2": decoder(
-        3072, 12288, 24, 2, 128, 49152,
-        attention_bias=True, output_bias=True, mlp_bias=True, windows=(4096, 4096),
     ),
     # sentence-transformers/all-MiniLM-L6-v2
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),

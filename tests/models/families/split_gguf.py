@@ -24,11 +24,7 @@ def split_gguf(path: Path, *, tensors: int, empty_first: bool = False) -> list[P
         split_max_tensors=tensors,
         small_first_shard=empty_first,
     )
-    for key, field in reader.fields.items():
-        if not key.startswith(_WRITTEN):
-            type_ = field.types[0]
-            element = field.types[-1] if type_ is gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), type_, sub_type=element)
+    copy_keys(reader, writer)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
@@ -36,3 +32,12 @@ def split_gguf(path: Path, *, tensors: int, empty_first: bool = False) -> list[P
     writer.write_tensors_to_file()
     writer.close()
     return sorted(path.parent.glob(f"{path.stem}-?????-of-?????.gguf"))
+
+
+def copy_keys(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
+    """Write the keys of a file into another one."""
+    for key, field in reader.fields.items():
+        if not key.startswith(_WRITTEN):
+            type_ = field.types[0]
+            element = field.types[-1] if type_ is gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), type_, sub_type=element)
