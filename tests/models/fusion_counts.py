@@ -21,6 +21,7 @@ class Counts:
     experts    matrices of an expert: 3, or 2 without a gated activation
     by_head    matrices that each head has of its own
     by_gate    matrices that give a number for each head of attention
+    gated      whether a gate, whose matrix is in the stack of the heads, multiplies each column
     head       the rule for the output head
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
@@ -35,6 +36,7 @@ class Counts:
     experts: int = 3
     by_head: int = 0
     by_gate: int = 0
+    gated: bool = False
     head: str = "two_part_head"
     beside: tuple[int, int] = (1, 0)
 

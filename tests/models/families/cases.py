@@ -185,9 +185,9 @@ CASES: Mapping[str, Case] = {
             biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
         ),
         *(
-            replace(case, published=dict.fromkeys(UNSAID.get(row[0], UNSAID[""])))
+            case
             for row in LAYER_NORM_CASES
-            for case in _cases(*row[:2], **row[2])
+            for case in _row(*row, dict.fromkeys(UNSAID.get(row[0], UNSAID[""])))
         ),
         *(
             replace(case, published=EXAONE)

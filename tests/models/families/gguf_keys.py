@@ -107,6 +107,10 @@ EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "
 COUNTS_SHARED_EXPERTS = ("afmoe", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
+    "bailingmoe2": lambda config: (
+        _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
+    ),
     "chatglm": _glm4,
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "command-r": lambda config: {"logit_scale": config.logit_scale},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
+from tests.models.families.expert_sizes import EXPERT_SIZES
 from tests.models.families.layer_norm_sizes import LAYER_NORM_SIZES
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
+    **EXPERT_SIZES,
     **LAYER_NORM_SIZES,
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
@@ -40,24 +42,6 @@ SIZES: Mapping[str, Size] = {
     "arcee": decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
     # microsoft/bitnet-b1.58-2B-4T
     "bitnet": decoder(2560, 6912, 20, 5, 128, 128256, rope_base=5e5),
-    # rednote-hilab/dots.llm1.inst
-    "dots1": decoder(
-        4096, 10944, 32, 32, 128, 152064,
-        rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
-        shared_ffn=2816, factor=2.5, **CORRECTED,
-    ),
-    # zai-org/GLM-4.5-Air
-    "glm4.5": decoder(
-        4096, 10944, 96, 8, 128, 151552,
-        tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
-        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **CORRECTED,
-    ),
-    # Qwen/Qwen1.5-MoE-A2.7B
-    "qwen2-moe": decoder(
-        2048, 5632, 16, 16, 128, 151936,
-        tied=False, attention_bias=True, experts=60, experts_per_token=4, expert_ffn=1408,
-        shared_ffn=5632, shared_gate=True, normalized=False, routed=(True, True),
-    ),
     # baidu/ERNIE-4.5-0.3B-PT
     "ernie4_5": decoder(1024, 3072, 16, 2, 128, 103424),
     # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 OTHERS = {
     "chatglm": "max_context", "falcon-": "max_context", "granite": "max_context",
     "hunyuan": "max_context", "nemotron_h": "max_context",
-    "nomic-bert": "max_context", "phi3-window": "original_context",
+    "nomic-bert": "max_context", "nomic-moe": "max_context sum_bias", "jina-v3": "max_context",
+    "phi3-window": "original_context",
     "ernie4_5-moe-shared": "shared_ffn", "roberta": "skipped", "xlm-roberta": "skipped",
 }  # fmt: skip
 NO_VALUES = np.empty(0, np.float32)

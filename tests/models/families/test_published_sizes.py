@@ -25,6 +25,7 @@ COVERED = (
     ("apertus", "native", "prefill_16"),
     ("arcee", "native", "prefill_16"),
     ("bitnet", "native", "prefill_16"),
+    ("ling2", "native", "prefill_16"),
     ("chatglm", "native", "prefill_16"),
     ("cohere2", "native", "prefill_16"),
     ("command-r", "bf16", "prefill_16"),
