@@ -5,13 +5,14 @@ Source: "Every Activation Boosted" (2025) and modeling_bailing_moe_v2.py of Ling
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import EXPERT_FOLDER_NAMES, EXPERT_GGUF_NAMES
 from hearthd.models.decoder.partial_rope import partial_fields, partial_fields_from_gguf
-from hearthd.models.decoder.tensor_names import GroupedRows, TensorNames
+from hearthd.models.decoder.tensor_names import JOINED_HEADS, TensorNames
 from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families.glm4moe import (
     Config,
@@ -46,18 +47,6 @@ def from_gguf(data: GgufMetadata) -> Config:
     return Config(**fields, normed_heads=True)
 
 
-def _rows(config: Config) -> tuple[int, tuple[int, ...]]:
-    """One group, and the rows in it of queries, keys and values."""
-    heads = (config.heads, config.kv_heads, config.kv_heads)
-    return 1, tuple(count * config.head_dim for count in heads)
-
-
-_HEADS = GroupedRows(
-    folder="attention.query_key_value",
-    gguf="attn_qkv",
-    parts=tuple(f"self_attn.{part}_proj" for part in "qkv"),
-    shape=_rows,
-)
 ARCHITECTURE = Architecture(
     name="bailingmoe2",
     config=Config,
@@ -75,6 +64,6 @@ ARCHITECTURE = Architecture(
             "self_attn.o_proj": "attention.dense",
             "self_attn.q_norm": "attention.query_layernorm",
         },
-        grouped=(_HEADS,),
+        grouped=(replace(JOINED_HEADS, folder="attention.query_key_value"),),
     ),
 )

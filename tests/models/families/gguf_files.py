@@ -28,7 +28,7 @@ from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
-from tests.models.families.gguf_joined_heads import joined_heads
+from tests.models.families.gguf_joined_heads import HEADS_IN_GROUPS, joined_heads
 from tests.models.families.gguf_keys import (
     COUNTS_SHARED_EXPERTS,
     EXPERTS_OF_MLP_WIDTH,
@@ -241,7 +241,7 @@ def _split(
         elif architecture == "deepseek2":
             assert isinstance(config, LatentConfig)
             yield from latent(name, values, config)
-        elif "query_key_value" in name:
+        elif architecture in HEADS_IN_GROUPS and "query_key_value" in name:
             yield name, joined_heads(values, config)
         elif architecture in _CONVERTED:
             yield from _CONVERTED[architecture](name, values)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
+# Architectures whose folders have the queries, the key and the value of a group side by side.
+HEADS_IN_GROUPS = ("falcon", "gptneox")
+
 
 def joined_heads(values: NDArray[Any], config: DecoderConfig) -> NDArray[Any]:
     """All queries, then all keys and all values, of rows or a bias.
