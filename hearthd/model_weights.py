@@ -50,7 +50,7 @@ def needs_baker(purpose: str = "") -> Iterator[None]:
 
 
 def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) -> Weights:
-    """The weights that a text names; raises NotABundle. `folder` is no bundle.
+    """The weights that a text names; raises NotABundle. `folder` is not a bundle.
 
     Without `images`, the projector of a model of the hub is left out.
     """
@@ -131,7 +131,7 @@ def _stored(model: str) -> Weights:
 
 
 def _named(model: str, folder: Path, home: Path | None) -> Weights:
-    """The weights of an installed package for a name; raises NotABundle, which says what it is."""
+    """The weights of an installed package for a name; raises NotABundle."""
     from hearthd.baker.hub.reference import suggestion
 
     missing = f"{model}: not a bundle: there is no such path"
@@ -155,8 +155,8 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
 def packaged(model: str) -> Weights | None:
     """The weights of an installed package for a name; None if the name is not a model's.
 
-    Raises NotABundle if it is one, but no package has weights; ModuleNotFoundError without the
-    baker.
+    Raises NotABundle if it is the name of a model and no installed package has its weights;
+    ModuleNotFoundError without the baker.
     """
     from hearthd.baker.pipeline.recipe import packaged_weights, recipes
     from hearthd.baker.weights.open_weights import packaged_file

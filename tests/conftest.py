@@ -281,7 +281,7 @@ _freeze = gc.freeze
 def pytest_collection_finish() -> None:
     """Leave what was imported out of every later search for garbage, which takes a second.
 
-    Also out of those of a server that unloads a model: it would have them search everything.
+    Also when a server that unloads a model collects garbage: it would search everything.
     """
     _freeze()
     gc.enable()

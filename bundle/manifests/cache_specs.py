@@ -40,7 +40,7 @@ class CacheSpec:
 
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
            prefill writes the row of its last token alone
-    behind rows at the end that are no positions', for outputs of a call
+    behind rows at the end that hold outputs of a call, not positions
     drafts whether only the drafter reads it: no logit of the model depends on it
     lent   whether drafts read it too
     lazy   whether only prefills and drafts write it: a draft reads the tokens of other calls later

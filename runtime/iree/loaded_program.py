@@ -116,7 +116,7 @@ def calls_iree() -> Iterator[None]:
             _turn.notify_all()
 
 
-# Objects that such a thread keeps are no fault.
+# Objects that such a thread keeps are not a leak.
 rt._binding.disable_leak_checker()
 
 

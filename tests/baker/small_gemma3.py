@@ -1,7 +1,7 @@
 """A Gemma 3 of two layers that reads images, with random weights and a token for each byte.
 
-No width of its tower is a multiple of the 32 columns of a group, as in the published models: not
-that of a patch, nor that of the MLP. A head is as wide as theirs.
+No width of its tower is a multiple of the 32 columns of a group, neither of a patch nor of the MLP,
+as in the published models. A head is as wide as in these.
 """
 
 from __future__ import annotations

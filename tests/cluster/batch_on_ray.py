@@ -47,7 +47,7 @@ def write_requests(path: Path, count: int) -> None:
 
 
 def run_and_kill(requests: Path, answers: Path, *, kill_after: int | None) -> int:
-    """Run the batch; `kill -9` it once there are so many answers. Returns how many there are."""
+    """Run the batch; `kill -9` it after `kill_after` answers. Returns the number of answers."""
     command = [sys.executable, "-m", "tests.cluster.batch_on_ray", str(requests), str(answers)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if kill_after is not None:

@@ -76,7 +76,7 @@ def serving(
 
 
 def chat(seed: int, tokens: int = TOKENS) -> Messages:
-    """Messages with so many tokens or a few more; the first and the last one are a user's."""
+    """Messages of at least `tokens` tokens; the first and the last one are a user's."""
     rng, messages = random.Random(seed), list[tuple[int, ...]]()
     while sum(map(len, messages)) < tokens or len(messages) % 2 == 0:
         messages.append((*rng.choices(range(256), k=rng.randrange(50, 900)), END))

@@ -1,7 +1,7 @@
 """Gemma 3 270M, compiled: every position, every slot, every way in.
 
-Int8 has the real weights. The other precisions have two layers of the same shape, whose code the
-compiler generates as that of all layers: test_compare_real_model.py has the real F32.
+Int8 has the real weights. The other precisions have two layers of the same shape: the compiler
+generates the same code for all layers. test_compare_real_model.py has the real F32.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def cases() -> dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]]:
 
 
 def decoder_from(first: int) -> dict[str, Any]:
-    """The tokens that a vocabulary of so many has behind its own."""
+    """Added tokens, whose ids follow those of a vocabulary of `first` tokens."""
     return {
         str(first + i): {"content": name, "special": name != "<tool>", "normalized": False}
         for i, name in enumerate(ADDED)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
-# The dtype of keys and of values, bits, columns that share a scale (0: those of a head), its dtype.
+# The dtype of keys and of values, bits, columns that share a scale (0: all of a head), its dtype.
 STORED = {
     ("int8", "key"): ("i8", 8, 0, "f32"),
     ("int8", "value"): ("i8", 8, 0, "f32"),

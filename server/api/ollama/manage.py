@@ -1,6 +1,6 @@
 """POST /api/pull, POST /api/copy and DELETE /api/delete: change which models there are.
 
-They change the bundles in --home, so they need a server that offers all of these, and API keys.
+They change the bundles in --home, so they need API keys and a server of all bundles in --home.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ def weight() -> Array:
 
 @pytest.fixture(scope="module")
 def hessian() -> Array:
-    """Of correlated inputs, some columns of which are much larger."""
+    """Of correlated inputs; some of their columns are much larger."""
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(400, COLUMNS)) + rng.normal(size=(400, 12)) @ rng.normal(
         size=(12, COLUMNS)

@@ -166,8 +166,8 @@ def test_large_scores_neither_overflow_nor_vanish(kernels: Kernels) -> None:
 # --- all
 
 
-# The instruction sets above, and those of test_emulated_kernels.py, are those of the other
-# targets, and linked in the same way. `x86_64-v4` has AVX-512 without its integer products.
+# The other targets have the instruction sets above or of test_emulated_kernels.py, and are linked
+# in the same way. `x86_64-v4` has AVX-512 without its integer products.
 REMAINING = sorted({*TARGET_NAMES} - {"host", *TARGETS.values(), *ARM})
 
 

@@ -30,7 +30,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def placed(shape: tuple[int, ...], place: int) -> Array:
-    """An array that begins so many floats behind a multiple of 64 bytes."""
+    """An array that begins `place` floats behind a multiple of 64 bytes."""
     size = int(np.prod(shape))
     memory = np.empty(size + 32, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + place

@@ -38,7 +38,7 @@ SIZES = (
 CUT_SIZES = (
     *(size for size in SIZES if size not in ((200, 7), (500, 3))), (120, 30), (70, 200), (46, 47),
 )  # fmt: skip
-# Gemma 4's: at most so many rows, of which its processor allows a few numbers.
+# Gemma 4's: the largest number of rows. Its processor allows only a few such numbers.
 FILLED_ROWS, FILLED_SIZES = 70, ((100, 60), (3, 90), (61, 62), (200, 7))
 # Without normalization.
 SETTINGS = GridInput(

@@ -51,7 +51,7 @@ HOUR = 3600
 class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """The state of the authorization server. `url` is the MCP server's.
 
-    `registers` says whether it registers clients by itself; `grants` counts its tokens.
+    `registers` says whether it has dynamic client registration; `grants` counts its tokens.
     """
 
     url: str

@@ -85,7 +85,7 @@ class Function:
     def without(self, node: int | None, reason: str, rejected: dict[str, str]) -> list[Function]:
         """The functions to compile after the compiler has rejected the node of this number.
 
-        node      None if the message does not name one; then each graph is compiled by itself
+        node      None if the message does not name one; then each graph is compiled alone
         rejected  gets the reason, by the name of the graph
         """
         if len(self.members) > 1 and node is None:

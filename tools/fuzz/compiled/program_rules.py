@@ -23,7 +23,7 @@ def make(seed: int) -> Program:
     """The program of a seed."""
     random = Random(seed)
     maker = Maker(random)
-    # Mostly short ones, of which there are more in an hour.
+    # Mostly short ones: more of them run in an hour.
     length = random.choice((1, 1, 1, 1, 2, 2, 2, 2, 3, 3, random.randint(4, MAX_STEPS)))
     rules, weights = zip(*RULES.items(), strict=True)
     for _ in range(8 * length):

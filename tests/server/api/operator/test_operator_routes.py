@@ -57,7 +57,7 @@ def figure(figures: Figures, name: str, *labels: str) -> float:
 
 def test_the_context_that_is_served_is_reported_everywhere() -> None:
     service = fakes.fake_service(LIBRARY, context=32)
-    service.manifest = replace(service.manifest, context=64)  # of which memory allows half
+    service.manifest = replace(service.manifest, context=64)  # memory allows half of it
     with fakes.running(service) as client:
         assert client.get("/props").json()["default_generation_settings"]["n_ctx"] == 32
         assert client.get("/slots").json()[0]["n_ctx"] == 32
