@@ -16,6 +16,7 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import open_named, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
 from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
+from hearthd.models.families.jina_bert_v3 import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,8 @@ def resolve(options: BakeOptions, note: Callable[[str], None] = lambda _: None) 
     source, options = with_projector(source, options, note)
     family = identify(source, options.model)
     if family.is_encoder:
+        if tasks := source.metadata().get(TASKS):
+            note(f"leaves out the adapters of tasks, as if no task is given: {tasks!s:.120}")
         return encoder_plan(options, source, family)
     if family.is_speech:
         return speech_plan(options, source, family)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.ctranslate2 import CTranslate2Source, is_ctranslate2
 from hearthd.baker.weights.gguf_scales import open_gguf
+from hearthd.baker.weights.parametrized import WithoutAdapters, has_adapters
 from hearthd.baker.weights.quantized_folder.quantized_source import (
     QuantizedFolder,
     quantization_settings,
@@ -52,6 +53,8 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
         if is_ctranslate2(path):
             return CTranslate2Source(path)
         source = SafetensorsSource(path)
+        if has_adapters(source):
+            return WithoutAdapters(source)
         settings = quantization_settings(source.metadata())
         return source if settings is None else QuantizedFolder(source, settings)
     if not path.exists():

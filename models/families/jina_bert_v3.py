@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.layers import PlainMLP
 from hearthd.models.decoder.tensor_names import TensorNames
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 
+TASKS = "lora_adaptations"  # in config.json: the tasks that have an adapter
+_TYPE_OF_ROBERTA = "xlm-roberta"
 _ROPE_BASE = 20_000.0
 
 
@@ -45,7 +48,17 @@ class JinaBertV3(RotaryEncoder):
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json."""
+    """Read config.json. Files for Jina's own code have the type of XLM-RoBERTa."""
+    if data.text("model_type", default="") == _TYPE_OF_ROBERTA:
+        if data.text("position_embedding_type", default="absolute") != "rotary":
+            raise OtherFamily("config.json: position_embedding_type: supported is 'rotary'")
+        data.rename(rotary_emb_base="rope_theta")
+        data.ignore(
+            TASKS, "load_trained_adapters", "lora_alpha", "lora_dropout_p",
+            "lora_main_params_trainable", "lora_rank", "matryoshka_dimensions", "output_past",
+            "task_instructions", "use_flash_attn", "use_reentrant",
+        )  # fmt: skip
+        data.fixed(emb_pooler="mean", truncate_dim=None)
     data.fixed(hidden_act="gelu")
     data.ignore(
         "attention_probs_dropout_prob", "classifier_dropout", "hidden_dropout_prob",
@@ -74,7 +87,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 ARCHITECTURE = EncoderArchitecture(
     name="jina-bert-v3",
     config=Config,
-    model_types=("jina_embeddings_v3",),
+    model_types=("jina_embeddings_v3", _TYPE_OF_ROBERTA),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=JinaBertV3,

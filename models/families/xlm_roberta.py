@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hearthd.models.config import OtherFamily
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 from hearthd.models.families import bert
 from hearthd.models.families.bert import NAMES, Bert, Config, config_fields
@@ -20,6 +21,8 @@ _PADDING = 1
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json; the first token's row of positions follows padding's."""
+    if data.text("position_embedding_type", default="absolute") == "rotary":
+        raise OtherFamily("config.json: position_embedding_type: 'rotary' is Jina's")
     fields = config_fields(data)
     skipped = data.count("pad_token_id", default=_PADDING) + 1
     fields |= {"max_context": fields["max_context"] - skipped, "skipped": skipped}
