@@ -85,6 +85,11 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code", is_agent=True),
     "langchain-openai": PipClient(("langchain-openai",), "langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
+    "langgraph": PipClient(
+        ("langgraph", "langchain", "langchain-openai", "langchain-mcp-adapters"),
+        "langgraph_package",
+        is_agent=True,
+    ),
     "litellm": PipClient(("litellm",), "litellm_package"),
     "llama-index": PipClient(
         (
@@ -97,6 +102,11 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     ),
     "instructor": PipClient(("instructor",), "instructor_package"),
     "pydantic-ai": PipClient(("pydantic-ai-slim[openai,anthropic]",), "pydantic_ai_package"),
+    "agent-framework": PipClient(
+        ("agent-framework-openai", "mcp", "tenacity"), "agent_framework_package", is_agent=True
+    ),
+    "semantic-kernel": PipClient(("semantic-kernel",), "semantic_kernel_package"),
+    "haystack": PipClient(("haystack-ai",), "haystack_package"),
     "dspy": PipClient(("dspy", "numpy"), "dspy_package"),
     "smolagents": PipClient(("smolagents[openai]",), "smolagents_package"),
     "aider": PipClient(("aider-chat",), "aider_package"),

@@ -6,6 +6,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tools.clients.checks.agent import MCP
 from tools.clients.checks.checking import (
     CHAT,
     GREETING,
@@ -20,6 +21,7 @@ from tools.clients.checks.checking import (
     main,
     require,
 )
+from tools.clients.checks.mcp_server import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +118,20 @@ class Agents:
         result = await self._agents.Runner.run(self.agent(), GREETING, session=session)
         require(result.final_output, "no answer after the compaction")
 
+    async def call_mcp(self) -> None:
+        """A call of a tool of an MCP server, whose result is the answer."""
+        program, *arguments = COMMAND
+        parameters = {"command": program, "args": arguments}
+        server = importlib.import_module("agents.mcp").MCPServerStdio(parameters)
+        async with server:
+            agent = self.agent(
+                mcp_servers=[server],
+                settings={"tool_choice": "required", "parallel_tool_calls": False},
+                tool_use_behavior="stop_on_first_tool",
+            )
+            result = await self._agents.Runner.run(agent, QUESTION)
+        require("Sunny in" in str(result.final_output), result.final_output)
+
     def chat_completions(self) -> Any:
         """Two turns by chat completions."""
         model = self._agents.OpenAIChatCompletionsModel(self._model, self.client)
@@ -130,6 +146,7 @@ def features(base: str, model: str) -> Iterator[Feature]:
     yield STREAM, agents.stream
     yield SCHEMA, lambda: agents.run(output_type=city)
     yield TOOLS, agents.chat_completions
+    yield MCP, agents.call_mcp
     yield "OpenAIResponsesCompactionSession", agents.in_compacted
     for stream in (False, True):
         label = ", streamed" if stream else ""
