@@ -85,6 +85,16 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code", is_agent=True),
     "langchain-openai": PipClient(("langchain-openai",), "langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
+    "LangChain.js": NpmClient(
+        (
+            "@langchain/core",
+            "@langchain/openai",
+            "@langchain/anthropic",
+            "@langchain/ollama",
+            "zod",
+        ),
+        "langchain.mjs",
+    ),
     "langgraph": PipClient(
         ("langgraph", "langchain", "langchain-openai", "langchain-mcp-adapters"),
         "langgraph_package",

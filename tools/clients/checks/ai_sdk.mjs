@@ -1,15 +1,9 @@
 // The AI SDK: its provider for OpenAI with its defaults, which are /v1/responses, stored answers and
 // references to stored items; and its providers for OpenAI-compatible servers, Anthropic and Ollama.
-// Prints `[feature, problem]` in JSON for each, as checking.py does.
 
 import assert from "node:assert";
-import { createRequire } from "node:module";
-import { join } from "node:path";
-import { pathToFileURL } from "node:url";
+import { base, check, load, model } from "./checking.mjs";
 
-// The packages are those of the current folder, not of this file's.
-const from = createRequire(join(process.cwd(), "package.json"));
-const load = (name) => import(pathToFileURL(from.resolve(name)).href);
 const { embedMany, generateText, Output, stepCountIs, streamText, tool } = await load("ai");
 const { createOpenAI } = await load("@ai-sdk/openai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
@@ -17,7 +11,6 @@ const { createAnthropic } = await load("@ai-sdk/anthropic");
 const { createOllama } = await load("ollama-ai-provider-v2");
 const { z } = await load("zod");
 
-const [base, model] = process.argv.slice(2);
 const sent = [];
 const openai = createOpenAI({
   baseURL: `${base}/v1`,
@@ -79,16 +72,6 @@ async function twoTurns(model, streamed, mustCall) {
     messages.push(...(await result.response).messages);
   }
   return "";
-}
-
-async function check(name, run) {
-  let problem;
-  try {
-    problem = await run();
-  } catch (error) {
-    problem = `${error.name}: ${error.message}`.replace(/\s+/g, " ").slice(0, 400);
-  }
-  console.log(JSON.stringify([name, problem ?? ""]));
 }
 
 for (const [suffix, model, embedding, mustCall] of providers) {

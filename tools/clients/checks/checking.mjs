@@ -1,0 +1,22 @@
+// Runs the features of a client of npm, as checking.py does for Python.
+
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+// The packages are those of the current folder, not of this file's.
+const from = createRequire(join(process.cwd(), "package.json"));
+export const load = (name) => import(pathToFileURL(from.resolve(name)).href);
+
+export const [base, model] = process.argv.slice(2);
+
+// Prints `[feature, problem]` in JSON. What `run` returns is the problem.
+export async function check(name, run) {
+  let problem;
+  try {
+    problem = await run();
+  } catch (error) {
+    problem = `${error.name}: ${error.message}`.replace(/\s+/g, " ").slice(0, 400);
+  }
+  console.log(JSON.stringify([name, problem ?? ""]));
+}
