@@ -1,15 +1,11 @@
 """The memory that serving takes: one formula for `hearth bake`, `inspect` and `serve`.
 
-    needed = process + text + requests + images + weights + adapters + step + slots x slot
-             + prefix cache
+    needed = process + text + grammars + requests + images + weights + adapters + step
+             + slots x slot + prefix cache
 
 The sum counts memory that the system cannot take back while a bundle is served. It does not count
 pages of params.irpa that are read when the program rearranges weights at its start, nor pages where
 single rows are looked up: the system may drop these at any time and read them again.
-
-Compiled grammars that clients sent are not in the sum, only the index of the vocabulary that they
-share. text/grammars/grammar.py keeps eight: tools of an agent take up to 8 MB, and a regular
-expression of nested repetitions up to 28 MB.
 
 The library of --require-signature and the downloads of --fetch-images are not in the sum either:
 server/open_service.py subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from the limit. The sum knows
@@ -34,6 +30,7 @@ __all__ = [
     "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
     "FETCHED_MEMORY",
+    "GRAMMAR_MEMORY",
     "IMAGE_ROW_MEMORY",
     "MAX_FETCHED_BYTES",
     "MAX_PIXELS",
@@ -61,6 +58,9 @@ CONNECTION_MEMORY = 1_000_000
 SIGNATURE_MEMORY = 11_000_000
 # Bytes per token of the vocabulary: 255 of the tokenizer, 130 of grammars.
 TEXT_PER_TOKEN = 385
+# The compiled grammars of clients, by text/grammars/compiled_grammars.py: tools of an agent take up
+# to 8 MB.
+GRAMMAR_MEMORY = 32_000_000
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py. And the
 # streams that are kept for their clients: server/api/resumable/streams.py. And connections.
 REQUEST_MEMORY = 32_000_000
@@ -175,6 +175,7 @@ class Memory:
 
     context  positions of a slot that are served
     reads_images  whether requests can have images or sound
+    has_grammars  whether requests can have grammars
     weights  weights that are rearranged or read in every step
     slot     the cache rows of this many positions of one slot
     adapters the places for LoRA adapters
@@ -187,6 +188,7 @@ class Memory:
     vocab_size: int
     context: int
     reads_images: bool = False
+    has_grammars: bool = False
     weights: int
     slot: int
     adapters: int = 0
@@ -215,6 +217,7 @@ class Memory:
         return (
             ("process", PROCESS_MEMORY),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
+            ("grammars", self.has_grammars * GRAMMAR_MEMORY),
             ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * TEXT_BYTES_PER_TOKEN * self.context),
             ("images", self.reads_images * _IMAGE_MEMORY),
             ("weights", self.weights),

@@ -4,6 +4,7 @@ RequestError
  +- InvalidRequest         a field of the request is invalid
  |   +- ContextExceeded    the prompt has more tokens than the model can read
  +- TextTooLong            a text is too long to be tokenized or rendered
+ +- GrammarsFull           the grammars of other answers take all memory for grammars
  +- NotSupported           the model or the server lacks what the request needs
 
 server/errors.py has the reasons that only a server has.
@@ -64,6 +65,10 @@ class TextTooLong(RequestError):
     def __init__(self, size: str, *, limit: int, context: int) -> None:
         super().__init__(prompt_too_long(size, limit))
         self.context = context
+
+
+class GrammarsFull(RequestError):
+    """The memory for compiled grammars is full."""
 
 
 class NotSupported(RequestError):

@@ -356,8 +356,7 @@ def language_memory(
     """The memory that serving takes; the footprint has all of the entry points.
 
     A position lies in the row of its number, so a server that uses `context` positions of more
-    writes the first rows of each cache, and what padding adds to them. Any call can come between
-    two slices of an image.
+    writes the first rows of each cache, and what padding adds. Any call can interrupt an image.
     """
     chunk, block = (largest(entry_points, kind) for kind in ("prefill", "prefill_block"))
     steps: dict[int, int] = {}
@@ -371,6 +370,7 @@ def language_memory(
         vocab_size=vocab_size,
         context=context,
         reads_images=any(point.kind in ("image", "sound") for point in entry_points),
+        has_grammars=True,
         weights=footprint.resident,
         slot=sum(
             cache.row_bytes * min(cache.rows, context + max(chunk, block)) for cache in caches

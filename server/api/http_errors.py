@@ -41,6 +41,7 @@ from hearthd.server.errors import (
 from hearthd.server.logs import current_request
 from hearthd.text.errors import (
     ContextExceeded,
+    GrammarsFull,
     InvalidRequest,
     NotSupported,
     RequestError,
@@ -66,6 +67,7 @@ STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (PullFailed, 500),
     (NotSupported, 501),
     (Unavailable, 503),
+    (GrammarsFull, 503),
     (StorageFull, 507),
 )
 _TYPES = {

@@ -308,7 +308,7 @@ def test_a_grammar_that_fails_while_generating_raises() -> None:
         for _ in range(40):
             rules.accept(int(np.flatnonzero(rules.allowed())[-1]))
 
-    with pytest.raises(ConstraintFailed, match="too many"):
+    with pytest.raises(ConstraintFailed, match="too much work or memory"):
         go_on()
 
 
@@ -349,8 +349,7 @@ def test_answers_with_one_grammar_are_independent(name: str) -> None:
 
 
 def test_a_grammar_is_compiled_once() -> None:
-    world = World(gemma_like())
-    compiled = world.grammars._compiled
-    for field in ("json_schema", "response_format.schema"):
-        world.grammars.rules(Grammar("json_schema", '{"type": "integer"}', field))
-    assert (compiled.cache_info().misses, compiled.cache_info().hits) == (1, 1)
+    grammars = World(gemma_like()).grammars
+    first = grammars.compiled(Grammar("json_schema", '{"type": "integer"}', "json_schema"))
+    again = Grammar("json_schema", '{"type": "integer"}', "response_format.schema")
+    assert grammars.compiled(again) is first

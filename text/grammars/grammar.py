@@ -6,38 +6,43 @@ support is rejected by name, never ignored. `Rules` implements the sampler's Con
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import llguidance
 import numpy as np
 from typing_extensions import override
 
 from hearthd.sampling.constraint import Constraint, ConstraintFailed
-from hearthd.text.errors import InvalidRequest
+from hearthd.text.errors import GrammarsFull, InvalidRequest
+from hearthd.text.grammars.compiled_grammars import LIMITS, CompiledGrammar, CompiledGrammars
 from hearthd.text.grammars.gbnf import gbnf_to_lark, is_gbnf
-from hearthd.text.grammars.key_positions import NOTATIONS
+from hearthd.text.grammars.grammar_vocabulary import (
+    NO_TOKEN,
+    USED_UP,
+    GrammarVocabulary,
+    grammar_vocabulary,
+    reason,
+    shortened,
+)
 from hearthd.text.grammars.schema_dialect import (
     InexactSchema,
     translated_schema,
     with_translated_schemas,
 )
 from hearthd.text.grammars.schema_rewrites import rewritten
-from hearthd.text.grammars.unique_keys import KeyVocabulary, UniqueKeys
+from hearthd.text.grammars.unique_keys import UniqueKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
     from hearthd.text.tokenizer import Tokenizer
-    from hearthd.text.words import Words
 
 # A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
 # llguidance's own format.
@@ -48,23 +53,18 @@ _JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema"))
 
 _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
-_CACHED_GRAMMARS = 8
-# Work of llguidance before the first token, which bounds the memory of a compiled grammar: 28 MB.
-# Its default is five times this. A schema of 500 texts with formats takes more than half.
-_LEXER_FUEL = 200_000
-# Messages of llguidance about a grammar that takes too much work or memory.
-_LIMITS = ("grammar) too big", "too many expressions")
+# Messages about a grammar that takes too much work or memory.
+_TOO_LARGE = ("grammar) too big", USED_UP)
 _SMALLER = (
     "a smaller grammar: write fewer keys with a format or pattern, and smaller counts in nested "
     "repetitions such as (a{1000}){1000}"
 )
-_NO_TOKEN = "it allows no next token"
 # Other answers wait for the rules of one. Ambiguous grammars take longer with each token; others
 # take 1 to 20 ms, and a slow device some times as long.
 _FAST_SECONDS, _MAX_SLOW_SECONDS = 0.05, 1.0  # of a core: of a token, and of all beyond that
 _SLOW = "it is ambiguous, and its rules take too long; write it so that a text has one derivation"
-_MAX_CHARACTER_BYTES = 4  # of UTF-8
-_MAX_SHOWN = 200  # characters of a grammar or message in an error
+_TOKENS_PER_MEASUREMENT = 4  # of the memory that a grammar takes
+_TOKENS_PER_MASK = 32  # of an answer whose grammar is compiled again
 # As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
 # space without end.
 _SPACE = r"( |\n{1,2}[ \t]{0,20})?"
@@ -93,20 +93,17 @@ class Rules(Constraint):
 
     finished = False
 
-    def __init__(
-        self,
-        matcher: llguidance.LLMatcher,
-        vocabulary: _Vocabulary,
-        ends: NDArray[np.int64],
-        *,
-        json: bool,
-    ) -> None:
-        self._matcher = matcher
-        self._vocabulary = vocabulary
-        self._ends = ends
-        self._keys = UniqueKeys(vocabulary.keys, vocabulary.allowed, matcher, json=json)
-        self._slow_seconds = 0.0
-        self._allowed = self._next()
+    def __init__(self, grammars: Grammars, grammar: Grammar, compiled: CompiledGrammar) -> None:
+        self._grammars = grammars
+        self._grammar = grammar
+        self._tokens: list[int] = []
+        self._slow_seconds = self._renewal_seconds = 0.0
+        self._allowed = np.zeros(0, np.bool_)
+        self._progress: _Progress | None = self._replayed(compiled)
+        self._follow(self._progress)
+        # A request can wait for long, so it does not keep the compiled grammar.
+        self._begun().end()
+        self._progress = None
 
     @override
     def allowed(self) -> NDArray[np.bool_]:
@@ -114,10 +111,11 @@ class Rules(Constraint):
 
     @override
     def accept(self, token: int) -> None:
-        began = time.thread_time()
-        self._read(token)
-        self._allowed = self._next()
-        self._slow_seconds += max(0.0, time.thread_time() - began - _FAST_SECONDS)
+        self._begun()
+        began = time.thread_time() - self._renewal_seconds
+        self._take([token])
+        seconds = time.thread_time() - self._renewal_seconds - began
+        self._slow_seconds += max(0.0, seconds - _FAST_SECONDS)
         if self._slow_seconds > _MAX_SLOW_SECONDS:
             raise ConstraintFailed(f"grammar: {_SLOW}")
 
@@ -126,26 +124,116 @@ class Rules(Constraint):
 
         If it does not, the state is unchanged. Raises ConstraintFailed.
         """
-        following = [*self._vocabulary.keys.spelled(text), *tokens]
-        if self._matcher.validate_tokens(following) < len(following):
+        following = [*self._grammars.vocabulary.keys.spelled(text), *tokens]
+        if self._begun().matcher.validate_tokens(following) < len(following):
             return False
-        for token in following:
-            self._read(token)
-        self._allowed = self._next()
+        self._take(following)
         return True
 
-    def _read(self, token: int) -> None:
-        self._keys.accept(token, self._matcher)
-        self._matcher.consume_token(token)
+    def _begun(self) -> _Progress:
+        return self._progress or self._begin(self._grammars.compiled)
 
-    def _next(self) -> NDArray[np.bool_]:
-        allowed = self._vocabulary.allowed(self._matcher)
-        self._keys.restrict(allowed)
-        more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
-        self.finished = not more and self._matcher.is_accepting()
+    def _take(self, tokens: Sequence[int]) -> None:
+        progress = self._begun()
+        for token in tokens:
+            progress.read(token)
+        self._tokens += tokens
+        self._follow(progress)
+        if len(self._tokens) % _TOKENS_PER_MEASUREMENT == 0:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Compile the grammar again if it has grown and all of them take too much memory."""
+        if self._begun().measure() and self._grammars.are_full():
+            self._renew()
+
+    def _renew(self) -> None:
+        """Go on with a compiled grammar that nothing else uses; raises ConstraintFailed."""
+        began = time.thread_time()
+        progress = self._begin(self._grammars.compiled_again)
+        self._allowed = self._next(progress)
+        progress.measure()
+        self._renewal_seconds += time.thread_time() - began
+        if self._renewal_seconds > _MAX_SLOW_SECONDS:
+            raise ConstraintFailed(f"grammar: {USED_UP}")
+
+    def _begin(self, compiled: Callable[[Grammar], CompiledGrammar]) -> _Progress:
+        """Take the tokens so far; raises ConstraintFailed."""
+        if self._progress is not None:
+            self._progress.end()
+        try:
+            self._progress = self._replayed(compiled(self._grammar))
+        except GrammarsFull as error:
+            raise ConstraintFailed(f"grammar: {error}") from error
+        return self._progress
+
+    def _replayed(self, compiled: CompiledGrammar) -> _Progress:
+        is_new = compiled.is_new
+        progress = _Progress(compiled, self._grammars.vocabulary, json=self._grammar.json)
+        for count, token in enumerate(self._tokens):
+            if count % _TOKENS_PER_MASK == 0:
+                progress.allowed()  # which renews the limit of the lexer's work
+            progress.read(token)
+        if is_new:
+            compiled.begin_growth(progress.matcher)
+        return progress
+
+    def _follow(self, progress: _Progress) -> None:
+        """Find the tokens that may follow, also if other answers have used the lexer up."""
+        try:
+            self._allowed = self._next(progress)
+        except ConstraintFailed:
+            if progress.is_new:
+                raise
+            self._renew()
+
+    def _next(self, progress: _Progress) -> NDArray[np.bool_]:
+        allowed = progress.allowed()
+        ends = self._grammars.ends
+        more = np.count_nonzero(allowed) > np.count_nonzero(allowed[ends])
+        self.finished = not more and progress.matcher.is_accepting()
         if not more and not self.finished:
-            raise ConstraintFailed(f"grammar: {_NO_TOKEN}")
+            raise ConstraintFailed(f"grammar: {NO_TOKEN}")
         return allowed
+
+
+class _Progress:
+    """The state of an answer in a compiled grammar.
+
+    is_new  whether no other answer and no token has used the lexer
+    """
+
+    def __init__(
+        self, compiled: CompiledGrammar, vocabulary: GrammarVocabulary, *, json: bool
+    ) -> None:
+        self.is_new = compiled.is_new
+        self.matcher = compiled.state()
+        self._compiled = compiled
+        self._vocabulary = vocabulary
+        self._keys = UniqueKeys(vocabulary.keys, vocabulary.allowed, self.matcher, json=json)
+        compiled.users.add(self)
+
+    def read(self, token: int) -> None:
+        """Take a token."""
+        self.is_new = False
+        self._keys.accept(token, self.matcher)
+        self.matcher.consume_token(token)
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """The tokens that may follow; raises ConstraintFailed."""
+        allowed = self._vocabulary.allowed(self.matcher)
+        self._keys.restrict(allowed)
+        return allowed
+
+    def measure(self) -> bool:
+        """Estimate the memory of the compiled grammar again; return whether it has grown."""
+        self._compiled.measure(self.matcher)
+        return self._compiled.has_grown
+
+    def end(self) -> None:
+        """No longer use the compiled grammar."""
+        self.measure()
+        self._compiled.users.discard(self)
 
 
 class Grammars:
@@ -157,34 +245,52 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, *, vocab_size: int, ends: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        self._ends = np.array(sorted(ends), np.int64)
+        self.ends = np.array(sorted(ends), np.int64)
         self._lock = threading.Lock()
-        self._vocabulary: _Vocabulary | None = None
-        self._compiled = functools.lru_cache(maxsize=_CACHED_GRAMMARS)(self._compile)
+        self._vocabulary: GrammarVocabulary | None = None
+        self._kept = CompiledGrammars()
+
+    @property
+    def vocabulary(self) -> GrammarVocabulary:
+        """The index of the vocabulary."""
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = grammar_vocabulary(self._tokenizer, self._vocab_size, self.ends)
+            return self._vocabulary
 
     def rules(self, grammar: Grammar) -> Rules:
-        """The state of an empty answer; for any thread. Raises InvalidRequest."""
-        return self._first_state(grammar, self._compiled)
+        """The state of an empty answer; for any thread. Raises InvalidRequest and GrammarsFull."""
+        return self._first_state(grammar, self.compiled)
 
     def check(self, grammar: Grammar) -> None:
         """Compile a grammar and do not keep it; raises InvalidRequest."""
         self._first_state(grammar, self._compile)
 
+    def compiled(self, grammar: Grammar) -> CompiledGrammar:
+        """A grammar that is kept, or is compiled now; raises ValueError and GrammarsFull."""
+        return self._kept.get(grammar) or self.compiled_again(grammar)
+
+    def compiled_again(self, grammar: Grammar) -> CompiledGrammar:
+        """A grammar with a lexer of its own, to keep; raises ValueError and GrammarsFull."""
+        return self._kept.keep(grammar, self._compile(grammar))
+
+    def are_full(self) -> bool:
+        """Whether the grammars of answers take more memory than they may."""
+        return self._kept.are_full()
+
     def _first_state(
-        self, grammar: Grammar, compiled: Callable[[Grammar], llguidance.LLMatcher]
+        self, grammar: Grammar, compiled: Callable[[Grammar], CompiledGrammar]
     ) -> Rules:
         size = len(grammar.value.encode())
         limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
         if size > limit:
             raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
-        if not self._ends.size:
+        if not self.ends.size:
             raise _invalid(
                 grammar, "no grammar, because this model has no token that ends an answer"
             )
         try:
-            matcher = compiled(grammar).deep_copy()
-            assert self._vocabulary is not None
-            rules = Rules(matcher, self._vocabulary, self._ends, json=grammar.json)
+            rules = Rules(self, grammar, compiled(grammar))
         except InexactSchema as error:
             raise _invalid(grammar, str(error), quotes=True) from error
         except (ValueError, ConstraintFailed) as error:
@@ -193,121 +299,15 @@ class Grammars:
             raise _invalid(grammar, "a grammar that allows more than the empty text")
         return rules
 
-    def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
-        """The compiled grammar in its first state; raises ValueError."""
-        with self._lock:
-            if self._vocabulary is None:
-                self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
-        # The parser's state does not help the client.
-        limits = llguidance.LLParserLimits(verbose_errors=False, initial_lexer_fuel=_LEXER_FUEL)
-        tokenizer = self._vocabulary.tokenizer
-        matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
+    def _compile(self, grammar: Grammar) -> CompiledGrammar:
+        """Raises ValueError."""
+        tokenizer = self.vocabulary.tokenizer
+        matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=LIMITS)
         if matcher.is_error():
             # The error names what the client wrote.
-            written = llguidance.LLMatcher(tokenizer, _written(grammar), log_level=0, limits=limits)
+            written = llguidance.LLMatcher(tokenizer, _written(grammar), log_level=0, limits=LIMITS)
             raise ValueError(written.get_error() or matcher.get_error())
-        return matcher
-
-
-class _MarkedWords(Sequence[bytes]):
-    """Words and, after them, the marks of NOTATIONS. The words are not copied."""
-
-    def __init__(self, words: Words) -> None:
-        self._words = words
-        self._marks = [notation.mark.encode() for notation in NOTATIONS]
-
-    @override
-    def __len__(self) -> int:
-        return len(self._words) + len(self._marks)
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        more = index - len(self._words)
-        return self._words[index] if more < 0 else self._marks[more]
-
-
-class _MarkedTokenizer:
-    """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder.
-
-    The last ids are the marks, which are not tokens of the model.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, words: Words, ends: Collection[int]) -> None:
-        self.tokens = _MarkedWords(words)
-        # Ids without text in an answer: those that end it, special tokens, gaps and marks.
-        self.special_token_ids = [
-            id_
-            for id_, word in enumerate(self.tokens)
-            if not word or id_ in ends or tokenizer.is_silent(id_)
-        ]
-        self.eos_token_id = min(ends)
-        self.bos_token_id = None
-        self._tokenizer = tokenizer
-
-    def __call__(self, text: str) -> list[int]:
-        """The tokens of a text inside an answer: joined, their words are the text."""
-        ids = self._tokenizer.read(text, special=False, position="inside")
-        if b"".join(self.tokens[id_] for id_ in ids) == text.encode():
-            return list(ids)
-        # The tokenizer writes this text in another way: it composes characters, for example.
-        return [id_ for character in text for id_ in self._spelled(character)]
-
-    def _spelled(self, character: str) -> list[int]:
-        word = character.encode()
-        if (id_ := self._short.get(word)) is not None:
-            return [id_]
-        return [self._short[bytes([byte])] for byte in word if bytes([byte]) in self._short]
-
-    @functools.cached_property
-    def _short(self) -> dict[bytes, int]:
-        """The tokens of at most one character."""
-        special = frozenset(self.special_token_ids)
-        return {
-            word: id_
-            for id_, word in enumerate(self.tokens)
-            if len(word) <= _MAX_CHARACTER_BYTES and id_ not in special
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Vocabulary:
-    """llguidance's index of a vocabulary.
-
-    usable  bool (V,): not the gaps, which llguidance may allow in place of a special token
-    keys    the tokens that matter for the keys of objects
-    """
-
-    tokenizer: llguidance.LLTokenizer
-    usable: NDArray[np.bool_]
-    keys: KeyVocabulary
-
-    def allowed(self, matcher: llguidance.LLMatcher) -> NDArray[np.bool_]:
-        """The ids that a grammar allows next, bool (V,); raises ConstraintFailed."""
-        bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
-        if matcher.is_error():
-            raise ConstraintFailed(f"grammar: {_reason(matcher.get_error())}")
-        allowed = np.unpackbits(bits, count=self.usable.size, bitorder="little").view(np.bool_)
-        allowed &= self.usable
-        return allowed
-
-
-def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vocabulary:
-    words = tokenizer.words.resized(size)
-    marked = _MarkedTokenizer(tokenizer, words, frozenset(ends.tolist()))
-    # Slices would speed up the first masks of an answer, but take twice as long to build.
-    indexed = llguidance.LLTokenizer(
-        llguidance.TokenizerWrapper(marked),
-        n_vocab=len(marked.tokens),
-        eos_token=ends.tolist(),
-        slices=[],
-    )
-    usable = words.lengths > 0
-    usable[ends] = True
-    return _Vocabulary(
-        tokenizer=indexed,
-        usable=usable,
-        keys=KeyVocabulary(indexed, words, ends=ends),
-    )
+        return CompiledGrammar(matcher, grammar)
 
 
 def _text(grammar: Grammar) -> str:
@@ -368,7 +368,7 @@ def _invalid(
     got = grammar.value if got is None else got
     return InvalidRequest(
         field=grammar.field,
-        got=got if len(got) <= _MAX_SHOWN else got[:_MAX_SHOWN] + "...",
+        got=shortened(got),
         expected=expected,
         quotes=quotes,
     )
@@ -376,20 +376,8 @@ def _invalid(
 
 def _expected(message: str) -> str:
     """The advice for a grammar with this error."""
-    if any(limit in message for limit in _LIMITS):
+    if any(words in message for words in _TOO_LARGE):
         return _SMALLER
     if unsupported := re.search(r"Unimplemented keys: \[(.*)\]", message):
         return f"a schema without {unsupported[1]}, which is not supported here"
-    return f"a valid grammar ({_reason(message)})"
-
-
-def _reason(message: str) -> str:
-    """A message of the library on one line, shortened."""
-    if regex := re.search(r"regex parse error:.*\nerror: ([^\n]+)", message, re.DOTALL):
-        return regex[1]
-    line = " ".join(message.split())
-    if "NoExtensionBias" in line:
-        return _NO_TOKEN
-    if "panic" in line:
-        return "it cannot be compiled"
-    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "..."
+    return f"a valid grammar ({reason(message)})"
