@@ -242,7 +242,7 @@ def _stored_blocks(
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
-    if tensor.channels or (tensor.grouped is not None and tensor.transposed):
+    if tensor.channels or (tensor.transposed and _is_reordered(source, tensor)):
         return False  # scales are of rows, or of columns side by side
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
@@ -297,11 +297,12 @@ def parameter_blocks(
         values = source.read(tensor.name)
         if tensor.grouped is not None:
             values = values.reshape(_stored_shape(source, tensor))
+        else:
+            values = tensor.matrices(values)
         blocks = iter((_ordered(values, tensor),))
     else:
-        blocks = source.blocks(tensor.name)
-    for block in blocks:
-        rows = block if tensor.grouped is not None else tensor.matrices(block)
+        blocks = map(tensor.matrices, source.blocks(tensor.name))
+    for rows in blocks:
         if rows.ndim > 2:
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
@@ -350,7 +351,7 @@ def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
     The shares of several matrices are taken block by block: such a tensor is large.
     """
     has_matrices = len(_stored_shape(source, tensor)) > 2
-    in_parts = tensor.share != _ALL or tensor.grouped is not None
+    in_parts = tensor.share != _ALL or tensor.grouped is not None or tensor.transposed
     return bool(tensor.interleaved) or (in_parts and not has_matrices)
 
 

@@ -102,15 +102,27 @@ class GroupedRows:
         ]
 
 
-def joined_heads(config: ModelConfig) -> tuple[int, tuple[int, ...]]:
+QUERIES_KEYS_VALUES = tuple(f"self_attn.{part}_proj" for part in "qkv")
+
+
+def _joined_heads(config: ModelConfig) -> tuple[int, tuple[int, ...]]:
     """One group: the rows of all queries, of all keys, and of all values."""
     width = config.head_dim
     return 1, (config.heads * width, config.kv_heads * width, config.kv_heads * width)
 
 
-QUERIES_KEYS_VALUES = tuple(f"self_attn.{part}_proj" for part in "qkv")
-# One tensor of a GGUF file.
-JOINED_HEADS = GroupedRows(gguf="attn_qkv", parts=QUERIES_KEYS_VALUES, shape=joined_heads)
+def _heads_by_key(config: ModelConfig) -> tuple[int, tuple[int, ...]]:
+    """Key/value heads, and the rows of each: its queries, its keys and its values."""
+    width, shared = config.head_dim, config.heads // config.kv_heads
+    return config.kv_heads, (shared * width, width, width)
+
+
+JOINED_HEADS = GroupedRows(gguf="attn_qkv", parts=QUERIES_KEYS_VALUES, shape=_joined_heads)
+
+
+def heads_by_key(folder: str) -> GroupedRows:
+    """A tensor of a folder where each key/value head follows its queries."""
+    return GroupedRows(folder=folder, parts=QUERIES_KEYS_VALUES, shape=_heads_by_key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +159,7 @@ class TensorNames:
                  among them is (experts, outputs)
     transposed   parts of a layer, and names among `joined`, whose tensor is named without ".weight"
                  and holds rows as columns
+    transposed_in_folder  ends of the names of other such parameters
     transposed_in_gguf  parts whose tensor in GGUF files holds rows as columns
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
@@ -172,6 +185,7 @@ class TensorNames:
     grouped: tuple[GroupedRows, ...] = ()
     alternating: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
+    transposed_in_folder: tuple[str, ...] = ()
     transposed_in_gguf: tuple[str, ...] = ()
     arrays: Mapping[str, str] = field(default_factory=dict)
     towers: Mapping[str, TensorNames] = field(default_factory=dict)
@@ -225,6 +239,7 @@ class TensorNames:
             width,
             logarithm=module.endswith(self.logarithms),
             softplus=parameter.endswith(self.softplus),
+            transposed=parameter.endswith(self.transposed_in_folder),
             channels=channels,
         )
 
@@ -268,7 +283,10 @@ class TensorNames:
         for name in (prefix + inner for prefix in self.prefixes):
             if name in names:
                 is_bias = alternates and parameter.endswith(".bias")
-                return StoredTensor(name, alternating=alternates, vectors=is_bias)
+                columns = parameter.endswith(self.transposed_in_folder)
+                return StoredTensor(
+                    name, alternating=alternates, vectors=is_bias, transposed=columns
+                )
         tensor = self._in_transposed(parameter, names)
         return tensor and replace(tensor, alternating=alternates)
 

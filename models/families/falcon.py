@@ -15,12 +15,7 @@ from hearthd.models.decoder.config.decoder_config import (
     from_gguf_metadata,
 )
 from hearthd.models.decoder.layers import Attention, DecoderModel, ParallelBlock, PlainMLP
-from hearthd.models.decoder.tensor_names import (
-    JOINED_HEADS,
-    QUERIES_KEYS_VALUES,
-    GroupedRows,
-    TensorNames,
-)
+from hearthd.models.decoder.tensor_names import JOINED_HEADS, TensorNames, heads_by_key
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
@@ -58,12 +53,6 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
     return DecoderConfig(**fields)
 
 
-def _groups(config: DecoderConfig) -> tuple[int, tuple[int, ...]]:
-    """Key/value heads, and the rows of each: its queries, its keys and its values."""
-    width, shared = config.head_dim, config.heads // config.kv_heads
-    return config.kv_heads, (shared * width, width, width)
-
-
 ARCHITECTURE = Architecture(
     name="falcon",
     config=DecoderConfig,
@@ -81,11 +70,6 @@ ARCHITECTURE = Architecture(
             "embed_tokens": "word_embeddings",
             "norm": "ln_f",
         },
-        grouped=(
-            JOINED_HEADS,
-            GroupedRows(
-                folder="self_attention.query_key_value", parts=QUERIES_KEYS_VALUES, shape=_groups
-            ),
-        ),
+        grouped=(JOINED_HEADS, heads_by_key("self_attention.query_key_value")),
     ),
 )

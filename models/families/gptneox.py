@@ -17,12 +17,7 @@ from hearthd.models.decoder.partial_rope import (
     partial_fields,
     partial_fields_from_gguf,
 )
-from hearthd.models.decoder.tensor_names import (
-    JOINED_HEADS,
-    QUERIES_KEYS_VALUES,
-    GroupedRows,
-    TensorNames,
-)
+from hearthd.models.decoder.tensor_names import JOINED_HEADS, TensorNames, heads_by_key
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
@@ -93,13 +88,6 @@ ARCHITECTURE = Architecture(
             "lm_head": "embed_out",
         },
         masks=("attention.bias", "attention.masked_bias"),
-        grouped=(
-            JOINED_HEADS,
-            GroupedRows(
-                folder="attention.query_key_value",
-                parts=QUERIES_KEYS_VALUES,
-                shape=lambda config: (config.heads, (config.head_dim,) * 3),
-            ),
-        ),
+        grouped=(JOINED_HEADS, heads_by_key("attention.query_key_value")),
     ),
 )

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 
 # By the start of a case's name: what published files have and transformers saves otherwise.
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "baichuan-": {"architectures": ["BaichuanForCausalLM"]},
     "cohere2": {"rotary_pct": 1.0},
     "deepseek2-glm": {"first_k_dense_replace": 1},
     "deepseek2-v3": {"scoring_func": "sigmoid"},
     "eurobert": {"classifier_pooling": None, "clf_pooling": "late"},
     "exaone-": {"architectures": ["ExaoneForCausalLM"]},
     "falcon-falcon": {"num_kv_heads": None},
+    "gpt2-": {"n_ctx": 512},
     "gptneox-gptneox": {"rotary_pct": 2 / 3},
     "gptneox-sequential": {"rotary_pct": 1 / 3},
     "hunyuan-moe": {
@@ -55,6 +57,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     },
     "granitemoe_swa-alone": {"no_rope_layers": [0, 1, 1]},
     "hunyuan-dense": {"max_position_embeddings": 32768},
+    "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
@@ -71,7 +74,9 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "rotary_emb_scale_base": None, "rotary_emb_interleaved": False, "qkv_proj_bias": False,
         "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_layer": 3,
     },
+    "orion-": {"architectures": ["OrionForCausalLM"]},
     "qwen35": {"mtp_num_hidden_layers": 1},
+    "xverse-": {"architectures": ["XverseForCausalLM"]},
 }  # fmt: skip
 _LATER_NAMES = {
     "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_inner": "intermediate_size",

@@ -120,11 +120,12 @@ COUNTS = {
         Counts(rotations="norm_rope"),
     ),
     # Their norms are no RMSNorm, and stay plain.
-    **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
+    **dict.fromkeys(("cohere2", "command-r", "olmo", "orion", "stablelm"), Counts(norms=("", 0))),
     **dict.fromkeys(
         ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
     ),
-    "nemotron": Counts(norms=("", 0), products=4, gate=SQUARE),
+    "gpt2": Counts(norms=("", 0), rotations="", products=4, gate=("gated_silu", 0)),
+    **dict.fromkeys(("jais2", "nemotron"), Counts(norms=("", 0), products=4, gate=SQUARE)),
     # Its head has a bias.
     "phi2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0), head="matrix"),
     "starcoder2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0)),

@@ -108,6 +108,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "expert_bias": True,
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
     },
+    "gpt2": _BIASES,
     "gptneox": {"rotary_width": 32, "parallel": True, **_BIASES},
     "granite": _MULTIPLIERS,
     "granite_swa": _SWASH,
@@ -119,6 +120,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "granitemoe_swa": {**_SWASH, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
+    "jais2": {"rotary_width": 64, **_BIASES},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
@@ -146,7 +148,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2vl": {"attention_bias": True},
     "seed_oss": {"attention_bias": True},
     "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
+    "olmo": {"clip": 2.0},
     "olmoe": _EXPERTS,
+    "orion": {"rotary_width": 64},
     "qwen3moe": _EXPERTS,
     "qwen3vlmoe": _EXPERTS,
     "qwen3next": {

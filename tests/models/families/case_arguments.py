@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
 DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
 LLAMA3 = {
@@ -61,6 +63,12 @@ MINICPM = {
     "embedding_multiplier": None, "attention_multiplier": None, "residual_multiplier": None,
     "logits_scaling": None,
 }  # fmt: skip
+# Architectures that transformers does not have: it computes them as Llama.
+OTHER_LLAMAS: dict[str, dict[str, dict[str, Any]]] = {
+    "baichuan": {"baichuan": {"num_key_value_heads": 4}},
+    "internlm2": {"internlm2": {"rope_parameters": DEFAULT | {"rope_theta": 1e6}}},
+    "xverse": {"xverse": {}},
+}
 COHERE = {"logit_scale": 0.25, "layer_norm_eps": 1e-3}
 CORRECTED = {
     "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,

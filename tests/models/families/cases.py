@@ -25,12 +25,13 @@ from tests.models.families.case_arguments import (
     MINISTRAL_ROPE,
     MROPE,
     MULTIPLIERS,
+    OTHER_LLAMAS,
     YARN,
 )  # fmt: skip
 from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.image_cases import IMAGE_CASES
-from tests.models.families.layer_norm_cases import LAYER_NORM_CASES, UNSAID
+from tests.models.families.layer_norm_cases import LAYER_NORM_CASES, published_keys
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ CASES: Mapping[str, Case] = {
         *(
             case
             for row in LAYER_NORM_CASES
-            for case in _row(*row, dict.fromkeys(UNSAID.get(row[0], UNSAID[""])))
+            for case in _row(*row, published_keys(row[0]))
         ),
         *(
             replace(case, published=EXAONE)
@@ -341,6 +342,11 @@ CASES: Mapping[str, Case] = {
             "Ministral3Config",
             mistral3={"rope_parameters": MINISTRAL_ROPE, "tie_word_embeddings": True},
             window={"rope_parameters": MINISTRAL_ROPE | {"factor": 2.0}, "sliding_window": 70},
+        ),
+        *(
+            replace(case, published={"model_type": case.architecture})
+            for row in OTHER_LLAMAS
+            for case in _cases(row, "LlamaConfig", **OTHER_LLAMAS[row])
         ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": LINEAR}),
         *_cases(

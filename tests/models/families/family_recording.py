@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from tests.models.families.cases import TOKENS, random_tensors
+from tests.models.families.packed_tensors import packed_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class Recording:
     """One case.
 
     config  config.json
-    shapes  the shapes of the tensors in the folder
+    shapes  the shapes of the tensors that transformers computes with: see packed_tensors.py
     greedy  the most likely token after each of TOKENS
     logits  after the tokens at ROWS, f32 (len(ROWS), V)
     exact   the same, computed in f64 with exact rotary angles and then rounded; for EXACT
@@ -96,9 +97,12 @@ def publish(case: Case, folder: Path) -> None:
     config = {key: value for key, value in config.items() if value is not None}
     if case.published:
         path.write_text(json.dumps(config), encoding="utf-8")
+        tensors = folder / "model.safetensors"
+        save_file({**packed_tensors(load_file(tensors), config)}, tensors)
 
 
 def write_folder(recording: Recording, folder: Path) -> None:
     """The Hugging Face folder, without a tokenizer."""
     (folder / "config.json").write_text(json.dumps(recording.config), encoding="utf-8")
-    save_file(random_tensors(recording.shapes), folder / "model.safetensors")
+    tensors = packed_tensors(random_tensors(recording.shapes), recording.config)
+    save_file({**tensors}, folder / "model.safetensors")

@@ -68,6 +68,7 @@ FILES = {
     "afmoe": File(templates=("chatml",)),
     "apertus": File(templates=("apertus",)),
     "arcee": File(varies="llama", templates=("chatml",)),
+    "baichuan": File(varies="llama", tokenizer=("llama",)),
     "bailingmoe2": File(templates=("ling 2",)),
     "bert": File(tokenizer=("bert",)),
     "bitnet": File(templates=("chatml",), tokenizer=()),
@@ -98,6 +99,7 @@ FILES = {
     "glm4": File(templates=("glm",)),
     "glm4moe": File(templates=("glm",)),
     "gpt_oss": File(templates=("harmony",)),
+    "gpt2": File(),
     "gptneox": File(),
     "granite": File(templates=("granite",)),
     "granite_swa": File(templates=("granite 4",)),
@@ -108,6 +110,8 @@ FILES = {
     "gte": File(tokenizer=()),
     "hunyuan": File(templates=("hunyuan",)),
     "hunyuan_moe": File(templates=("hunyuan",)),
+    "internlm2": File(varies="llama", templates=("chatml",), tokenizer=("llama",)),
+    "jais2": File(varies="nemotron"),
     "jina_bert": File(tokenizer=("bert", "gpt2")),
     "jina_bert_code": File(),
     "jina_bert_v3": File(tokenizer=("t5",)),
@@ -127,8 +131,10 @@ FILES = {
     "nemotron_h_moe": File(),
     "nomic_bert": File(tokenizer=("bert",)),
     "nomic_bert_moe": File(tokenizer=("t5",)),
+    "olmo": File(),
     "olmo2": File(templates=("olmo 2", "chatml")),
     "olmoe": File(varies="olmo2", templates=("olmo 2",)),
+    "orion": File(varies="stablelm", tokenizer=("llama",)),
     "phi2": File(),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
@@ -150,6 +156,7 @@ FILES = {
     "stablelm": File(templates=("chatml",)),
     "starcoder2": File(),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
+    "xverse": File(varies="llama", tokenizer=("llama",)),
 }
 # Files whose names differ from their architectures'.
 _RENAMED = {

@@ -28,7 +28,7 @@ from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
-from tests.models.families.gguf_joined_heads import HEADS_IN_GROUPS, joined_heads
+from tests.models.families.gguf_joined_heads import gpt2, heads_in_gguf, joins_heads
 from tests.models.families.gguf_keys import (
     COUNTS_SHARED_EXPERTS,
     EXPERTS_OF_MLP_WIDTH,
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "arcee", "llama", "minicpm", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
+    "arcee", "baichuan", "internlm2", "llama", "minicpm", "olmo", "xverse",
+    "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
     "mistral3", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
@@ -215,6 +216,7 @@ _RENAMED_IN_SWASH = {
 # What the converter makes of a tensor, by architecture.
 _CONVERTED = {
     "gpt-oss": gpt_oss,
+    "gpt2": gpt2,
     "granite_swa": _granite_swa,
     "qwen3vlmoe": _transposed_experts,
 }
@@ -241,8 +243,8 @@ def _split(
         elif architecture == "deepseek2":
             assert isinstance(config, LatentConfig)
             yield from latent(name, values, config)
-        elif architecture in HEADS_IN_GROUPS and "query_key_value" in name:
-            yield name, joined_heads(values, config)
+        elif joins_heads(architecture, name):
+            yield from heads_in_gguf(name, values, config)
         elif architecture in _CONVERTED:
             yield from _CONVERTED[architecture](name, values)
         elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):

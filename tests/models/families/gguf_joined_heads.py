@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -10,14 +11,41 @@ import numpy as np
 from tests.models.families.split_gguf import copy_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
-# Architectures whose folders have the queries, the key and the value of a group side by side.
-HEADS_IN_GROUPS = ("falcon", "gptneox")
+# Parts of the names of tensors of queries, keys and values.
+_OF_HEADS = ("query_key_value", "attention.wqkv", "W_pack")
+# Architectures whose GGUF files have the tensor of folders.
+_AS_IN_FOLDERS = ("bailingmoe2",)
+
+
+def joins_heads(architecture: str, name: str) -> bool:
+    """Whether the converter changes a tensor of queries, keys and values."""
+    return architecture not in _AS_IN_FOLDERS and any(part in name for part in _OF_HEADS)
+
+
+def gpt2(name: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """A tensor of GPT-2, whose matrices of layers have rows as columns."""
+    is_matrix = ".c_" in name and values.ndim > 1
+    yield name, np.ascontiguousarray(values.T) if is_matrix else values
+
+
+def heads_in_gguf(
+    name: str, values: NDArray[Any], config: DecoderConfig
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What the converter makes of a tensor of queries, keys and values: one tensor, or three."""
+    if "query_key_value" in name:
+        yield name, joined_heads(values, config)
+        return
+    rows = values if "W_pack" in name else joined_heads(values, config)
+    widths = [count * config.head_dim for count in (config.heads, config.kv_heads)]
+    for part, heads in zip("qkv", np.split(rows, np.cumsum(widths)), strict=True):
+        yield re.sub(r"\w+\.(?:wqkv|W_pack)", f"self_attn.{part}_proj", name), heads
 
 
 def joined_heads(values: NDArray[Any], config: DecoderConfig) -> NDArray[Any]:

@@ -161,6 +161,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "nemotron": lambda config: {"rope.dimension_count": config.rotary_width},
     "nemotron_h": nemotron_keys,
     "nemotron_h_moe": nemotron_moe_keys,
+    "olmo": lambda config: {"attention.clamp_kqv": config.clip} if config.clip else {},
     "olmo2": window_keys,
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,

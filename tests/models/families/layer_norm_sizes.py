@@ -20,14 +20,26 @@ LAYER_NORM_SIZES: Mapping[str, Size] = {
     ),
     # tiiuae/falcon-7b
     "falcon": decoder(4544, 18176, 71, 1, 64, 65024, rope_base=1e4),
+    # openai-community/gpt2
+    "gpt2": decoder(768, 3072, 12, 12, 64, 50257, rope_base=1e4, **_BIASES),
     # EleutherAI/pythia-1.4b
     "gptneox": decoder(
         2048, 8192, 16, 16, 128, 50304,
         rope_base=1e4, tied=False, rotary_width=32, parallel=True, **_BIASES,
     ),
+    # inceptionai/Jais-2-8B-Chat
+    "jais2": decoder(
+        3328, 26624, 26, 26, 128, 150272, rope_base=5e5, tied=False, rotary_width=128, **_BIASES
+    ),
     # nvidia/Nemotron-Mini-4B-Instruct
     "nemotron": decoder(
         3072, 9216, 24, 8, 128, 256000, rope_base=1e4, tied=False, rotary_width=64
+    ),
+    # allenai/OLMo-7B-hf
+    "olmo": decoder(4096, 11008, 32, 32, 128, 50304, rope_base=1e4, tied=False, clip=8.0),
+    # OrionStarAI/Orion-14B-Chat
+    "orion": decoder(
+        5120, 15360, 40, 40, 128, 84608, rope_base=1e4, tied=False, rotary_width=128
     ),
     # microsoft/phi-2
     "phi2": decoder(

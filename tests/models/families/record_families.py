@@ -40,10 +40,11 @@ def record(name: str, case: Case, folder: Path) -> Recording:
     oracle.save_pretrained(case, folder)
     logits, source = oracle.logits(folder, TOKENS), SafetensorsSource(folder)
     exact = oracle.exact_logits(folder, TOKENS)[ROWS] if name in EXACT else None
+    shapes = {name: source.shape(name) for name in source.names()}
     publish(case, folder)
     return Recording(
         config=json.loads((folder / "config.json").read_text(encoding="utf-8")),
-        shapes={name: source.shape(name) for name in source.names()},
+        shapes=shapes,
         greedy=logits.argmax(axis=1).tolist(),
         logits=logits[ROWS],
         exact=None if exact is None else exact.astype(np.float32),

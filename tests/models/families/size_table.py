@@ -40,6 +40,8 @@ SIZES: Mapping[str, Size] = {
     ),
     # arcee-ai/AFM-4.5B
     "arcee": decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
+    # baichuan-inc/Baichuan-7B
+    "baichuan": decoder(4096, 11008, 32, 32, 128, 64000, rope_base=1e4, tied=False),
     # microsoft/bitnet-b1.58-2B-4T
     "bitnet": decoder(2560, 6912, 20, 5, 128, 128256, rope_base=5e5),
     # baidu/ERNIE-4.5-0.3B-PT
@@ -199,6 +201,8 @@ SIZES: Mapping[str, Size] = {
         expert_ffn=1792, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
         sum_offset=1e-6,
     ),
+    # internlm/internlm2_5-1_8b-chat
+    "internlm2": decoder(2048, 8192, 16, 8, 128, 92544, tied=False),
     # meta-llama/Llama-3.2-1B
     "llama3": decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # openbmb/MiniCPM4-0.5B
@@ -331,4 +335,6 @@ SIZES: Mapping[str, Size] = {
     "xlm-roberta": Size(
         384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}
     ),
+    # xverse/XVERSE-7B
+    "xverse": decoder(4096, 11008, 32, 32, 128, 100534, rope_base=1e4, tied=False),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Queries, keys and values of a layer in one tensor, as older GGUF files and folders have them."""
+"""Queries, keys and values in one tensor, rows as columns, and masks, as older files have them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from hearthd.baker.parameters.parameter_writer import parameter_blocks
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.gguf_joined_heads import with_joined_heads
+from tests.models.tiny_configs import tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +46,16 @@ def test_causal_masks_of_older_folders_are_left_out() -> None:
     assert tensors.is_other_part("gpt_neox.layers.0.attention.masked_bias")
     assert tensors.is_other_part("gpt_neox.layers.0.attention.bias")
     assert not tensors.is_other_part("gpt_neox.layers.0.attention.dense.bias")
+
+
+def test_the_columns_of_a_tensor_of_several_blocks_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    values = np.arange(4200 * 1024, dtype=np.float32).reshape(4200, 1024)
+    assert values.nbytes > BLOCK_BYTES
+    save_file({"h.0.mlp.c_proj.weight": values}, path)
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    source, tensors = SafetensorsSource(tmp_path), ARCHITECTURES["gpt2"].tensors
+    config = tiny("gpt2")
+    (tensor,) = tensors.parts(config, "layers.0.mlp.down_proj.weight", source.names(), gguf=False)
+    rows = np.concatenate([*parameter_blocks(source, tensor, 4200)])
+    np.testing.assert_array_equal(rows, values.T)

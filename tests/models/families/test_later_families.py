@@ -53,6 +53,12 @@ def read(case: str, **changes: Any) -> Any:
             {"activation_sparsity_pattern": [0.3] * 7},
             "activation_sparsity_pattern: expected 0, or numbers above 0.5",
         ),
+        ("baichuan-baichuan", {"num_hidden_layers": 40}, "Baichuan 13B, whose positions are ALiBi"),
+        ("baichuan-baichuan", {"z_loss_weight": 0}, "unknown key z_loss_weight"),
+        ("falcon-falcon", {"alibi": True}, "alibi = True"),
+        ("falcon-grouped", {"num_ln_in_parallel_attn": None}, "num_ln_in_parallel_attn: supported"),
+        ("gptneox-gptneox", {"hidden_act": "gelu_fast"}, "hidden_act = 'gelu_fast'"),
+        ("gpt2-gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx = True"),
         ("gemma3n-gemma3n", {"altup_active_idx": 1}, "altup_active_idx = 1, supported is 0"),
         ("gemma3n-gemma3n", {"altup_num_inputs": 1}, "altup_num_inputs: got 1"),
     ],
@@ -62,6 +68,16 @@ def test_a_value_that_is_not_computed_is_rejected(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         read(case, **changes)
+
+
+def test_dynamic_scaling_changes_nothing_within_the_context_of_internlm2() -> None:
+    usual = read("internlm2-internlm2")
+    older = {"rope_parameters": None, "rope_theta": 1e6, "bias": False}
+    assert (
+        read("internlm2-internlm2", **older, rope_scaling={"type": "dynamic", "factor": 2}) == usual
+    )
+    linear = read("internlm2-internlm2", **older, rope_scaling={"type": "linear", "factor": 2})
+    assert linear.rope_factor == 2
 
 
 def test_with_a_window_that_no_layer_has_no_layer_of_exaone_has_positions() -> None:

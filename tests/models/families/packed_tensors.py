@@ -1,0 +1,76 @@
+"""Tensors of folders of models that transformers computes as Llama, made of Llama's tensors."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Tensors = Mapping[str, NDArray[np.float32]]
+
+_HEADS = re.compile(r"self_attn\.([qkv])_proj")
+_OF_INTERNLM2 = {
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "embed_tokens": "tok_embeddings",
+    "lm_head": "output",
+}
+
+
+def _internlm2(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
+    """Each key/value head follows its queries."""
+    groups = config["num_key_value_heads"]
+    packed = _packed(
+        tensors,
+        "attention.wqkv",
+        lambda parts: np.concatenate(
+            [part.reshape(groups, -1, part.shape[1]) for part in parts], axis=1
+        ).reshape(-1, parts[0].shape[1]),
+    )
+    renamed = {}
+    for name, values in packed.items():
+        for old, new in _OF_INTERNLM2.items():
+            name = name.replace(old, new)
+        renamed[name] = values
+    return renamed
+
+
+def _baichuan(tensors: Tensors, _: Mapping[str, Any]) -> Tensors:
+    """Queries, keys and values follow each other."""
+    return _packed(tensors, "self_attn.W_pack", np.concatenate)
+
+
+def _packed(
+    tensors: Tensors,
+    name: str,
+    pack: Callable[[list[NDArray[np.float32]]], NDArray[np.float32]],
+) -> dict[str, NDArray[np.float32]]:
+    """The tensors, with queries, keys and values of each layer in one of this name."""
+    packed = {}
+    for own, values in tensors.items():
+        part = _HEADS.search(own)
+        if part is None:
+            packed[own] = values
+        elif part[1] == "q":
+            parts = [tensors[own.replace("q_proj", f"{each}_proj")] for each in "qkv"]
+            packed[_HEADS.sub(name, own)] = pack(parts)
+    return packed
+
+
+_PACKED = {"baichuan": _baichuan, "internlm2": _internlm2}
+
+
+def packed_tensors(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
+    """The tensors of a folder with a config.json, from what transformers computes with."""
+    pack = _PACKED.get(config["model_type"])
+    return tensors if pack is None else pack(tensors, config)
