@@ -70,10 +70,19 @@ def with_layers_of(source: WeightSource) -> list[str]:
                 names.folder_interleaved,
                 bool(names.others),
                 names.gguf != GGUF_NAMES,
-                bool(names.folder),
+                bool(names.folder or names.joined or names.grouped),
             )
             plainest.setdefault(order, []).append(name)
-    return plainest[min(plainest)] if plainest else []
+    return _of_each_model(plainest[min(plainest)]) if plainest else []
+
+
+def _of_each_model(names: list[str]) -> list[str]:
+    """Of architectures with the same model and order of rows, the one of most `model_type`s."""
+    kept: dict[object, str] = {}
+    for name in sorted(names, key=lambda name: -len(ARCHITECTURES[name].model_types)):
+        architecture = ARCHITECTURES[name]
+        kept.setdefault((architecture.model, architecture.tensors.interleaved), name)
+    return sorted(kept.values())
 
 
 def _knows_keys_of(
