@@ -79,8 +79,8 @@ def with_layers_of(source: WeightSource) -> list[str]:
 def _of_each_model(names: list[str]) -> list[str]:
     """Of architectures with the same model and order of rows, the one of most `model_type`s."""
     kept: dict[object, str] = {}
-    for name in sorted(names, key=lambda name: -len(ARCHITECTURES[name].model_types)):
-        architecture = ARCHITECTURES[name]
+    for name in sorted(names, key=lambda name: -len(TEXT[name].model_types)):
+        architecture = TEXT[name]
         kept.setdefault((architecture.model, architecture.tensors.interleaved), name)
     return sorted(kept.values())
 
