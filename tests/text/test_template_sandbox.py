@@ -22,6 +22,12 @@ BIG = "{% set s = namespace(x='abcdefgh' * 100000) %}"  # 800 000 characters
 GROWN = (
     "{{% set n = namespace(x={}) %}}{{% for i in range(99) %}}{{% set n.x = {} %}}{{% endfor %}}"
 )
+# A macro keeps what it is given besides its arguments, twice what it had before.
+SURPLUS = (
+    "{{% set n = namespace(x='a') %}}{{% macro m() %}}{{% set n.x = {} %}}{{% endmacro %}}"
+    "{{% for i in range(40) %}}{{% set _ = m({}) %}}{{% endfor %}}"
+)
+LONG = "{% set a = range(99999) | list %}{% set b = range(99999) | list %}"
 LOOP = "{% for i in range(99999) %}"
 MESSAGES = [{"role": "user", "content": "Hello\nthere"}, {"role": "assistant", "content": "Hi"}]
 
@@ -45,6 +51,9 @@ def render(environment: LimitedEnvironment, source: str, **variables: Any) -> st
         "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
         f"{LOOP}{{{{ range(999) | map('string') | first }}}}{{% endfor %}}",
         f"{LOOP}{{% set x = range(999) | sort | first %}}{{% endfor %}}",
+        f"{LONG}{'{% if a == b %}{% endif %}' * 1000}",
+        f"{LONG}{'{% if a is eq(b) %}{% endif %}' * 1000}",
+        f"{LONG}{'{% set x = a[:] %}' * 1000}",
     ],
 )
 def test_time_is_limited(
@@ -84,6 +93,16 @@ def test_a_range_has_a_limit(environment: LimitedEnvironment) -> None:
         f"{BIG}{{% set l = [] %}}{LOOP}{{% set _ = l.append(s.x ~ i) %}}{{% endfor %}}",
         f"{{% set l = [] %}}{LOOP}{LOOP}{{% set _ = l.append(1) %}}{{% endfor %}}{{% endfor %}}",
         NESTED + "{{ l39 | string }}",
+        SURPLUS.format("varargs", "n.x, n.x") + "{{ n.x == 1 }}",
+        SURPLUS.format("varargs", "n.x, n.x") + "{% set y = n.x ~ 1 %}",
+        SURPLUS.format("kwargs", "a=n.x, b=n.x"),
+        "{% macro m(i) %}{% if i %}{{ m(i - 1, *varargs) }}{% endif %}{% endmacro %}"
+        "{{ m(99, *range(99999)) }}",
+        GROWN.format("'a'", "cycler(n.x, n.x).items"),
+        GROWN.format("{}", "dict(a=n.x.items(), b=n.x.items())"),
+        GROWN.format("{}", "{'a': n.x.values(), 'b': n.x.keys(), 'c': n.x.values()}"),
+        LONG + "".join(f"{{% set x{i} = a[:] %}}" for i in range(99)),
+        BIG + "".join(f"{{% set x{i} = s.x[1:] %}}" for i in range(99)),
         GROWN.format("'<'", "n.x | escape ~ n.x"),
         GROWN.format("'a\n'", "n.x | indent(99) ~ n.x"),
         f"{BIG}{LOOP}{{{{ s.x }}}}{{% endfor %}}",

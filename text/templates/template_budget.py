@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
 
 import jinja2
@@ -68,6 +69,8 @@ def size_of(value: Any, limit: float = sys.maxsize) -> int:
         if value.bit_length() > MAX_BITS:
             raise LimitExceeded(f"a number of more than {MAX_BITS} bits")
         return ITEM_BYTES
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        value = list(value)
     if not isinstance(value, dict | list | tuple):
         return ITEM_BYTES
     size = ITEM_BYTES * (1 + len(value))

@@ -1,11 +1,11 @@
 """Jinja for templates from untrusted sources: its sandbox, with limits on time and memory.
 
 The limits are checked wherever a template can make a value: in each turn of a loop, each call and
-filter, each literal that holds values, `+ * ** % ~`, and each value that is written. Results that
-may be much larger than their arguments are estimated beforehand (template_operations.py).
+filter, comparison and test, each literal that holds values, `+ * ** % ~`, slices, what a macro is
+given besides its own arguments, and each value that is written. Results that may be much larger
+than their arguments are estimated beforehand (template_operations.py).
 
-Not limited are comparisons, and single steps in C on values within the limits: each of the latter
-takes milliseconds, and a template of MAX_SOURCE characters holds too few of the former to matter.
+Not limited are single steps in C on values within the limits, which take milliseconds each.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Cycler, Namespace
 from jinja2.visitor import NodeTransformer
 from typing_extensions import override
 
-from hearthd.text.templates.template_budget import Budget, LimitExceeded
+from hearthd.text.templates.template_budget import ITEM_BYTES, Budget, LimitExceeded, size_of
 from hearthd.text.templates.template_operations import (
     METHODS,
     REMOVED_FILTERS,
@@ -107,8 +108,17 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.checked(changeable)
         return changeable
 
+    def sliced(self, value: Any) -> Any:
+        """Count a slice, whose items were counted with what it is a slice of."""
+        self.check_time()
+        is_text = isinstance(value, str)
+        self._budget.spend(size_of(value) if is_text else ITEM_BYTES * (1 + len(value)))
+        return value
+
     def joined(self, *parts: Any) -> str:
         """The operator `~`."""
+        for part in parts:
+            self._budget.require(self._budget.size_of(part))
         return self.concat(map(str, parts))
 
     @override
@@ -131,6 +141,10 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             check_method(self._budget, called.__name__, (owner, *args))
         elif isinstance(owner, ChangeableList) and called.__name__ in ("append", "pop"):
             check_change(self._budget, owner, args)
+        elif called is Cycler:
+            self.checked(args)
+        elif isinstance(called, Macro):
+            self._check_surplus(called, args, kwargs)
         return self.checked(super().call(context, called, *args, **kwargs))
 
     @override
@@ -163,6 +177,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return limited
 
     # Methods that templates cannot reach.
+
+    def _check_surplus(self, macro: Macro, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Count `varargs` and `kwargs` of a macro, which hold what it has no arguments for."""
+        if macro.catch_varargs:
+            self.checked(args[len(macro.arguments) :])
+        if macro.catch_kwargs:
+            self.checked({k: v for k, v in kwargs.items() if k not in macro.arguments})
 
     def _limited(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A filter with checks. An attribute of it tells Jinja which other arguments it takes."""
@@ -258,6 +279,19 @@ class _Checks(NodeTransformer):
             return node
         return self._placed(self._call("checked", [node]))
 
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        """Count a slice, which is a copy."""
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        return self._placed(self._call("sliced", [node]))
+
+    def visit_Compare(self, node: nodes.Compare | nodes.Test) -> nodes.Node:  # noqa: N802
+        """Check the time: comparing long lists takes milliseconds."""
+        self.generic_visit(node)
+        return self._placed(nodes.And(self._call("check_time", []), node))
+
+    visit_Test = visit_Compare  # noqa: N815
     visit_Tuple = visit_Dict = visit_List  # noqa: N815
 
     def _call(self, method: str, args: list[nodes.Expr]) -> nodes.Expr:
