@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 
 if sys.platform != "win32":
@@ -46,6 +47,11 @@ def limit_child(process: int, *, memory: int, seconds: int) -> None:
         for limited, value in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, seconds)):
             _, hard = resource.getrlimit(limited)
             resource.prlimit(process, limited, (_at_most(hard, value), hard))
+
+
+def has_spent_its_time(status: int) -> bool:
+    """Whether a child with this exit status ended at the limit of its seconds of a core."""
+    return sys.platform == "linux" and status == -signal.SIGXCPU
 
 
 def _at_most(hard: int, value: int) -> int:

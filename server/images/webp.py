@@ -6,13 +6,13 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import PIL
 from PIL import Image
 
 from hearthd.bundle import MAX_PIXELS, megabytes
-from hearthd.runtime.system.resource_limits import limit_child
+from hearthd.runtime.system.resource_limits import has_spent_its_time, limit_child
 from hearthd.server.decoder_process import start_decoder
 from hearthd.server.images import webp_process
 
@@ -24,6 +24,7 @@ _PATH = str(Path(PIL.__file__).parents[1])
 # server's copy of the pixels take the rest.
 _MEMORY = 10 * MAX_PIXELS
 _FAILED = f"a WebP file that is damaged or takes more than {megabytes(_MEMORY)} MB to decode"
+_SLOW = "a WebP file that takes too long to decode"
 
 
 class WebP:
@@ -33,8 +34,8 @@ class WebP:
     orientation  as EXIF numbers it; 0 if the file does not say
     """
 
-    def __init__(self, output: IO[bytes]) -> None:
-        self._output = output
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
         *size, self.orientation, mode = webp_process.HEADER.unpack(
             self._read(webp_process.HEADER.size)
         )
@@ -51,9 +52,10 @@ class WebP:
             yield Image.frombytes(self._mode, size, data)
 
     def _read(self, size: int) -> bytes:
-        data = self._output.read(size)
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(size)
         if len(data) < size:
-            raise OSError(_FAILED)
+            raise OSError(_SLOW if has_spent_its_time(self._process.wait()) else _FAILED)
         return data
 
 
@@ -72,11 +74,10 @@ def open_webp(data: bytes, seconds: int) -> Iterator[WebP]:
     command = (sys.executable, "-I", "-S", webp_process.__file__, _PATH)
     with start_decoder(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
-        assert process.stdout is not None
         try:
             limit_child(process.pid, memory=_MEMORY, seconds=seconds)
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(data)
-            yield WebP(process.stdout)
+            yield WebP(process)
         finally:
             process.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import struct
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 
 from hearthd.bundle.memory_sum import _DECODING_BYTES, MAX_PIXELS
 from hearthd.server.errors import DecoderNotStarted, Unavailable
+from hearthd.server.images import webp_process
 from hearthd.server.images.decoding import decoded
 from hearthd.server.images.webp import open_webp
 from hearthd.text.errors import InvalidRequest
@@ -71,6 +73,18 @@ def test_a_small_file_whose_tables_are_large_is_refused() -> None:
     assert peak_memory(data) <= _DECODING_BYTES * MAX_PIXELS
     with pytest.raises(InvalidRequest, match=r"damaged or takes more than 167\.8 MB to decode"):
         decoded(data, "image")
+
+
+def test_a_file_that_takes_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    busy = tmp_path / "busy.py"
+    busy.write_text("import time\nwhile time.process_time() < 4:\n    pass\n")
+    monkeypatch.setattr(webp_process, "__file__", str(busy))
+    began = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    with pytest.raises(OSError, match="takes too long to decode"), open_webp(b"", 1):
+        pass
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - began < 3
 
 
 def test_a_process_that_cannot_start_is_not_the_fault_of_the_file(
