@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from hearthd.bundle import NO_PLACES, AdapterPlaces
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Graph, Tensor, deduplicated
-from hearthd.models.dsl.kernel_rules import KERNEL_RULES, RECURRENT_RULES
-from hearthd.models.dsl.merged_slices import with_merged_slices
-from hearthd.models.dsl.rewrite import rewritten
-from hearthd.models.dsl.stacked_heads import stacked_matrices, with_stacked_heads
-from hearthd.models.dsl.stored_weights import Weight, Weights, store_matrices, stored_graph
+from hearthd.models.dsl.rewrites.kernel_rules import KERNEL_RULES, RECURRENT_RULES
+from hearthd.models.dsl.rewrites.merged_slices import with_merged_slices
+from hearthd.models.dsl.rewrites.rewrite import rewritten
+from hearthd.models.dsl.rewrites.stacked_heads import stacked_matrices, with_stacked_heads
+from hearthd.models.dsl.rewrites.stored_weights import Weight, Weights, store_matrices, stored_graph
 from hearthd.models.lora.fusion import with_adapted_products
 from hearthd.models.lora.places import PlaceRewriter, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hearthd.models.dsl.rewrite import Refused
+    from hearthd.models.dsl.rewrites.rewrite import Refused
     from hearthd.models.dsl.storage import Storage
 
 

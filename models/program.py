@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hearthd.bundle import Activations, AdapterPlaces, CacheSpec
     from hearthd.models.decoder.architecture import DraftShape
     from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.dsl.storage import Storage
-    from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.optimized import Unfused
     from hearthd.models.precision import KvCache

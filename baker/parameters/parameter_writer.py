@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import ArchitectureFiles
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.dsl.storage import Storage
-    from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.program import ArraysProgram, Program, StoredTensor
 
     # Some rows of a weight, or all, as the arrays of its storage.

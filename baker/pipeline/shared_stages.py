@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
     from hearthd.bundle import FileRecord, Target, TriedPrecision
     from hearthd.models.dsl.graph import Graph
-    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.optimized import Unfused
     from hearthd.runtime.checks.self_test import Verdict
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.dsl.storage import Storage
-    from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.program import StoredTensor
 
     Array = NDArray[Any]

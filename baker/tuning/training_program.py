@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.dsl.optimizers import Optimizer
-    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.optimized import Optimized
 

@@ -11,9 +11,8 @@ evaluate   Graph -> NumPy arrays
 gradient   Graph -> its gradients in reverse mode, in ops
 optimizers Adam, SGD: from weights and gradients to the next weights, in ops
 fused      ops that have a C kernel, whose value, shape rule and gradient are a function's
-rewrite    patterns, and rules that replace parts of a graph
-kernel_rules   the table of rules: which parts of a graph have a C kernel
-storage    how matrices are stored; stored_weights has the rules that read them so
+rewrites   rules that replace parts of a graph, and the table of parts that have a C kernel
+storage    how matrices are stored; rewrites/stored_weights has the rules that read them so
 matrix_format   formats of matrices of integers, in the order in which kernels read them
 kernel_sources  the C kernels by name, and what each is compiled from
 mlir       Graphs -> the text of one StableHLO module

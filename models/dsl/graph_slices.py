@@ -26,9 +26,9 @@ from hearthd.models.dsl.graph import (
     reapplied,
     rebuilt,
 )
-from hearthd.models.dsl.head_blocks import HeadBlocks
 from hearthd.models.dsl.recomputation import varying
-from hearthd.models.dsl.row_blocks import RowBlocks
+from hearthd.models.dsl.rewrites.head_blocks import HeadBlocks
+from hearthd.models.dsl.rewrites.row_blocks import RowBlocks
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.nn import GRU
-from hearthd.models.dsl.stored_weights import plain_weights
+from hearthd.models.dsl.rewrites.stored_weights import plain_weights
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from hearthd.models.program import ArraysProgram

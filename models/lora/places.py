@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hearthd.bundle import AdapterDType, EntryPoint
-    from hearthd.models.dsl.stored_weights import Weights
+    from hearthd.models.dsl.rewrites.stored_weights import Weights
     from hearthd.models.program import ProgramOptions
 
 # Only matrices of layers have places: tables and output heads do not.

@@ -19,8 +19,8 @@ from hearthd.baker.parameters.quantization import NotFiniteError, encoded
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.dsl.graph import Parameter, Tensor
+from hearthd.models.dsl.rewrites.stored_weights import Weight
 from hearthd.models.dsl.storage import STORAGES
-from hearthd.models.dsl.stored_weights import Weight
 from hearthd.models.program import StoredTensor
 
 if TYPE_CHECKING:

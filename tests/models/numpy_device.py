@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.dsl.rewrites.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.program import Program
 

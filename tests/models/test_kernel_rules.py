@@ -1,4 +1,4 @@
-"""The rules of models/dsl/kernel_rules.py: what each matches, and what it puts there."""
+"""The rules of models/dsl/rewrites/kernel_rules.py: what each matches, and what it puts there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
-from hearthd.models.dsl.kernel_rules import KERNEL_RULES
-from hearthd.models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
+from hearthd.models.dsl.rewrites.kernel_rules import KERNEL_RULES
+from hearthd.models.dsl.rewrites.rewrite import Node, Part, Rule, Variable, rewritten
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.test_optimized import INT4_RULES, INT8_RULES, op_names
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.rewrite import Pattern
+    from hearthd.models.dsl.rewrites.rewrite import Pattern
 
 
 def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:

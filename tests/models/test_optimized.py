@@ -13,7 +13,7 @@ from hearthd.models import optimized as optimization
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph
-from hearthd.models.dsl.kernel_rules import KERNEL_RULES
+from hearthd.models.dsl.rewrites.kernel_rules import KERNEL_RULES
 from hearthd.models.program import ProgramOptions
 from tests.by_day import each_architecture
 from tests.models.fusion_counts import RECURRENCES, expected

@@ -18,8 +18,8 @@ from hearthd.baker.weights import gguf_integers
 from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.matrix_format import INT4_MIN
+from hearthd.models.dsl.rewrites.stored_weights import Weight
 from hearthd.models.dsl.storage import F32, STORAGES
-from hearthd.models.dsl.stored_weights import Weight
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families import gemma3
 from hearthd.models.program import ProgramOptions, StoredTensor

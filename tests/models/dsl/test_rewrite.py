@@ -12,8 +12,8 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Parameter, Tensor
-from hearthd.models.dsl.kernel_rules import KERNEL_RULES, RECURRENT_RULES
-from hearthd.models.dsl.rewrite import Node, Rule, node, rewritten, variables
+from hearthd.models.dsl.rewrites.kernel_rules import KERNEL_RULES, RECURRENT_RULES
+from hearthd.models.dsl.rewrites.rewrite import Node, Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError

@@ -19,8 +19,8 @@ from hearthd.models.dsl.fused.two_part_head import (
 )
 from hearthd.models.dsl.graph import Apply, Parameter, Tensor
 from hearthd.models.dsl.matrix_format import INT8_HALVES
+from hearthd.models.dsl.rewrites.stored_weights import Weights, store_matrices, stored_graph
 from hearthd.models.dsl.storage import STORAGES
-from hearthd.models.dsl.stored_weights import Weights, store_matrices, stored_graph
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 

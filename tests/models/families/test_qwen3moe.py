@@ -17,8 +17,8 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.graph import Parameter, Tensor
+from hearthd.models.dsl.rewrites.stored_weights import Weight
 from hearthd.models.dsl.storage import STORAGES
-from hearthd.models.dsl.stored_weights import Weight
 from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.models.compiled import Compiled
 from tests.models.families import ours

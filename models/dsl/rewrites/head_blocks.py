@@ -12,7 +12,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of
-from hearthd.models.dsl.row_blocks import is_elementwise, readers_of
+from hearthd.models.dsl.rewrites.row_blocks import is_elementwise, readers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

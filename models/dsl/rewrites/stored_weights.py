@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor
-from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.rewrites.rewrite import Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import F32, Storage
 from hearthd.models.dsl.types import TypeRuleError
 

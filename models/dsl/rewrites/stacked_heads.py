@@ -13,8 +13,8 @@ from hearthd.models.dsl.matrix_format import ROWS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hearthd.models.dsl.rewrites.stored_weights import Weights
     from hearthd.models.dsl.storage import Storage
-    from hearthd.models.dsl.stored_weights import Weights
 
 
 def _products_of_heads(graph: Graph) -> dict[tuple[int, int], list[Tensor]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
-from hearthd.models.dsl.rewrite import Node, Part, Rule, node, variables
+from hearthd.models.dsl.rewrites.rewrite import Node, Part, Rule, node, variables
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Op
-    from hearthd.models.dsl.rewrite import Pattern, Variable
+    from hearthd.models.dsl.rewrites.rewrite import Pattern, Variable
 
 
 def norm(x: Pattern, weight: Pattern) -> Node:

@@ -1,6 +1,6 @@
 """Rules that replace parts of a traced graph: patterns, and what takes the place of a match.
 
-The rules are in models/optimized.py and models/dsl/stored_weights.py.
+The rules are in models/optimized.py and models/dsl/rewrites/stored_weights.py.
 """
 
 from __future__ import annotations
