@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 
-_PERIOD = 4  # every fourth layer attends to the whole context
+PERIOD = 4  # every fourth layer attends to the whole context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,20 +50,24 @@ class Exaone4(DecoderModel):
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
     fields = from_config_json(data)
-    layers, window = fields["layers"], data.size("sliding_window", default=None)
-    period = 1
+    return Config(**fields, windows=windows_from_config_json(data, fields["layers"]))
+
+
+def windows_from_config_json(data: ConfigJson, layers: int) -> tuple[int | None, ...]:
+    """`windows` from config.json, also where no layer has one; raises ConfigError."""
+    window, period = data.size("sliding_window", default=None), 1
     if data.has("layer_types"):
         data.ignore("sliding_window_pattern")
     elif window:
-        period = data.size("sliding_window_pattern", default=_PERIOD)
+        period = data.size("sliding_window_pattern", default=PERIOD)
     windows = windows_by_type(data, not_every_nth(period, layers))
-    return Config(**fields, windows=windows or ((None,) * layers if window else ()))
+    return windows or ((None,) * layers if window else ())
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     fields = from_gguf_metadata(data)
-    return Config(**fields, windows=data.windows_by_layer(fields["layers"], _PERIOD))
+    return Config(**fields, windows=data.windows_by_layer(fields["layers"], PERIOD))
 
 
 ARCHITECTURE = Architecture(

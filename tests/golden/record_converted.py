@@ -47,6 +47,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "deepseek2-v3": {"scoring_func": "sigmoid"},
     "eurobert": {"classifier_pooling": None, "clf_pooling": "late"},
     "exaone-": {"architectures": ["ExaoneForCausalLM"]},
+    "exaone-moe": {"architectures": ["ExaoneMoeForCausalLM"]},
     "falcon-falcon": {"num_kv_heads": None},
     "gpt2-": {"n_ctx": 512},
     "gptneox-gptneox": {"rotary_pct": 2 / 3},

@@ -42,8 +42,8 @@ class Counts:
 
 
 NORMED_HEADS = (
-    "bailingmoe2", "dots1", "glm4moe", "lfm2", "lfm2moe", "lfm2-vl", "mellum", "qwen3",
-    "qwen3vl", "qwen3moe", "qwen3vlmoe",
+    "bailingmoe2", "dots1", "exaone-moe", "glm4moe", "lfm2", "lfm2moe", "lfm2-vl", "mellum",
+    "qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe",
 )  # fmt: skip
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
@@ -112,7 +112,7 @@ COUNTS = {
         beside=(1, 2),  # around the experts of a layer
     ),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
-    "olmoe": Counts(products=7, needed=2, stacked=False),
+    **dict.fromkeys(("minimax-m2", "olmoe"), Counts(products=7, needed=2, stacked=False)),
     "phi3": Counts(products=4, stacked=False),
     **dict.fromkeys(NORMED_HEADS, Counts(rotations="norm_rope")),
     **dict.fromkeys(
@@ -135,7 +135,7 @@ COUNTS = {
 # Architectures whose last layer here reads the cache of another one.
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
-LAST_UNTURNED = ("afmoe", "cohere2", "smollm3")
+LAST_UNTURNED = ("afmoe", "cohere2", "exaone-moe", "smollm3")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
     "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,

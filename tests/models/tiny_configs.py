@@ -72,6 +72,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 1.8,
     },
+    "exaone-moe": {**_CORRECTED, "windows": (32, 32, None)},
     "falcon": {"kv_heads": 1},
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
@@ -132,6 +133,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "lfm3": {**_CONVOLUTIONS, "windows": (3, 32, None), "local_rope_base": 1e4},
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
+    "minimax-m2": {
+        **_EXPERTS, "routed": (True,) * 3, "scores": SIGMOID, "choice_bias": True,
+        "rotary_width": 32,
+    },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "nemotron": {"rotary_width": 32},

@@ -69,6 +69,16 @@ OTHER_LLAMAS: dict[str, dict[str, dict[str, Any]]] = {
     "internlm2": {"internlm2": {"rope_parameters": DEFAULT | {"rope_theta": 1e6}}},
     "xverse": {"xverse": {}},
 }
+MINIMAX = {
+    "num_local_experts": 7, "num_experts_per_tok": 3,
+    "rope_parameters": DEFAULT | {"partial_rotary_factor": 2 / 3},
+}  # fmt: skip
+MINIMAX_FILE = {
+    "rope_parameters": None, "rope_theta": 5000.0, "rotary_dim": 8, "scoring_func": "sigmoid",
+    "attn_type_list": [1, 1, 1], "mtp_transformer_layers": 1, "num_mtp_modules": 3,
+    "qk_norm_type": "per_layer", "shared_intermediate_size": 0, "use_mtp": True,
+    "use_qk_norm": True, "use_routing_bias": True,
+}  # fmt: skip
 COHERE = {"logit_scale": 0.25, "layer_norm_eps": 1e-3}
 CORRECTED = {
     "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
@@ -77,6 +87,10 @@ CORRECTED = {
 AFMOE = {
     **EXPERTS, "num_experts_per_tok": 3, "num_shared_experts": 1, "num_dense_layers": 1,
     "route_scale": 2.8, "mup_enabled": True, "sliding_window": 40,
+}  # fmt: skip
+K_EXAONE = {
+    **EXPERTS, "sliding_window": 45, "num_shared_experts": 1, "routed_scaling_factor": 2.5,
+    "num_hidden_layers": 5,
 }  # fmt: skip
 LING = {
     "moe_intermediate_size": 20, "num_experts": 12, "num_experts_per_tok": 3, "n_group": 4,

@@ -10,9 +10,12 @@ from tests.models.families.case_arguments import (
     DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
+    K_EXAONE,
     LATENT,
     LINEAR,
     LING,
+    MINIMAX,
+    MINIMAX_FILE,
     MULTIPLIERS,
     YARN,
 )
@@ -33,6 +36,17 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
         "ling": LING,
         "pairs": {**LING, "n_group": 6, "num_shared_experts": 2, "head_dim": 16},
     }),
+    ("exaone-moe", "ExaoneMoeConfig", {
+        "k_exaone": K_EXAONE,
+        "groups": {
+            **K_EXAONE, "num_experts": 8, "n_group": 4, "topk_group": 2, "num_shared_experts": 2,
+            "tie_word_embeddings": True, "norm_topk_prob": False, "first_k_dense_replace": 2,
+        },
+    }, {"scoring_func": "sigmoid", "num_nextn_predict_layers": 0}),
+    ("minimax-m2", "MiniMaxM2Config", {
+        "minimax": MINIMAX,
+        "tied": {**MINIMAX, "num_local_experts": 5, "tie_word_embeddings": True},
+    }, MINIMAX_FILE),
     ("mixtral", "MixtralConfig", {
         "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
         "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},

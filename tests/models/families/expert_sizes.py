@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hearthd.models.dsl.functions.routing import SIGMOID
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import CORRECTED
 
@@ -36,6 +37,12 @@ EXPERT_SIZES: Mapping[str, Size] = {
         experts=64, experts_per_token=8, expert_ffn=3072, shared_ffn=3072, routed=(True, True),
         normalized=True,
     ),
+    # LGAI-EXAONE/K-EXAONE-236B-A23B
+    "k-exaone": decoder(
+        6144, 18432, 64, 8, 128, 153600,
+        tied=False, experts=128, experts_per_token=8, expert_ffn=2048, shared_ffn=2048, factor=2.5,
+        windows=(128, None), **CORRECTED,
+    ),
     # inclusionAI/Ling-mini-2.0
     "ling2": decoder(
         2048, 5120, 16, 4, 128, 157184,
@@ -48,6 +55,12 @@ EXPERT_SIZES: Mapping[str, Size] = {
         2304, 7168, 32, 4, 128, 98304,
         tied=False, experts=64, experts_per_token=8, expert_ffn=896, normalized=True,
         routed=(True, True), rope_base=5e5, local_rope_base=1e4, windows=(1024, None),
+    ),
+    # MiniMaxAI/MiniMax-M2
+    "minimax-m2": decoder(
+        3072, 1536, 48, 8, 128, 200064,
+        rope_base=5e6, tied=False, rotary_width=64, experts=256, experts_per_token=8,
+        expert_ffn=1536, routed=(True, True), scores=SIGMOID, choice_bias=True, normalized=True,
     ),
     # mistralai/Mixtral-8x7B-Instruct-v0.1
     "mixtral": decoder(

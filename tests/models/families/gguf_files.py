@@ -163,6 +163,8 @@ _RENAMED_PARTS = {
     "feed_forward.experts.w2": "mlp.experts.down_proj",
     "feed_forward.experts.w3": "mlp.experts.up_proj",
     "feed_forward.expert_bias": "exp_probs_b.bias",
+    "mlp.e_score_correction_bias": "exp_probs_b.bias",
+    "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.expert_bias": "exp_probs_b.bias",
     "mlp.gate.expert_bias": "exp_probs_b.bias",
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",

@@ -116,6 +116,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek2": deepseek2_keys,
     "dots1": _corrected_experts,
+    "exaone-moe": lambda config: _corrected_experts(config) | window_keys(config),
     "exaone4": window_keys,
     "falcon-h1": mamba_keys,
     "gemma-embedding": gemma_embedding_keys,
@@ -148,6 +149,10 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "mellum": window_keys,
+    "minimax-m2": lambda config: {
+        "expert_gating_func": 2,
+        "rope.dimension_count": config.rotary_width,
+    },
     "minicpm": lambda config: {
         "embedding_scale": config.embedding_scale,
         "residual_scale": config.residual_scale,
