@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
 _LAST_ANSWER = 1.0  # seconds in which a client that sends no more must read more of a response
+_LAST_LINGER = 1.0  # seconds after which a client that still sends delays no end of the server
 _CANDIDATES = 32  # idle connections; one is closed: thousands would take long
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
@@ -219,6 +220,8 @@ class TimedConnection(H11Protocol):
         """Called by uvicorn when the server stops: close the connection after its response."""
         if self.transport is None:
             self.abort()
+        elif self._is_lingering:
+            self.loop.call_later(_LAST_LINGER, self.abort)
         elif not self.transport.is_closing():
             unsent = self._unsent()
             super().shutdown()

@@ -96,6 +96,23 @@ def test_the_server_discards_for_a_while_only(
             assert limit == "MAX_BYTES"
 
 
+def test_a_client_that_still_sends_does_not_delay_the_end_of_the_server(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "SECONDS", 1e6)
+    monkeypatch.setattr(client_timeouts, "_LAST_LINGER", 0.1)
+    server, client = running
+    monkeypatch.setattr(server, "_client_timeout", 1e6)
+    before = set(server.server_state.connections)
+    with connect(client) as connection:
+        connection.sendall(request(b"", length=10**9))
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+        for opened in set(server.server_state.connections) - before:
+            assert isinstance(opened, client_timeouts.TimedConnection)
+            opened.loop.call_soon_threadsafe(opened.shutdown)
+        wait_until(lambda: not set(server.server_state.connections) - before)
+
+
 def half_closed(connection: socket.socket) -> socket.socket:
     """The connection, which can only be read; Python's `shutdown` of TLS reads no more."""
     socket.socket.shutdown(connection, socket.SHUT_WR)
