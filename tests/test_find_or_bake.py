@@ -302,6 +302,7 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ),
         ("llama3.2:1b", "^llama3.2:1b: not a bundle: .*, give ollama:llama3.2:1b, and .* hf:ORG/"),
         ("Qwen/Qwen3-0.6B-GGUF", "; for a model on huggingface.co, give hf:Qwen/Qwen3-0.6B-GGUF$"),
+        ("hf.co/Qwen/Qwen3-0.6B-GGUF:Q4_0", "; for this model on .*, give hf:Qwen/Qwen3-.*:Q4_0$"),
         ("https://a.example/b.gguf", "^https://a.example/b.gguf: .*; download the file and give "),
         ("missing/model.gguf", "^missing/model.gguf: not a bundle: there is no such path; check "),
         ("unlike.gguf", "^unlike.gguf: not a bundle: there is no such path; check its spelling"),

@@ -13,6 +13,7 @@ _LINK = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _ON_HUB = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}(:{_NAME.pattern})?", re.ASCII)
 _IN_OLLAMA = re.compile(rf"{_NAME.pattern}:{_NAME.pattern}", re.ASCII)
+_HOSTS = ("hf.co/", "huggingface.co/")
 # What follows the repository in a link: its files, or one file, at a revision.
 _VIEWS = ("tree", "blob", "resolve")
 _EXPECTED = (
@@ -56,6 +57,9 @@ def suggestion(text: str) -> str:
     """The end of an error for a text that names no model: what it was probably meant as."""
     if "://" in text:
         return "; download the file and give its path, or give hf:ORG/REPO for huggingface.co"
+    for host in _HOSTS:  # as Ollama names models of the hub
+        if _ON_HUB.fullmatch(name := text.removeprefix(host)) and name != text:
+            return f"; for this model on huggingface.co, give {PREFIX}{name}"
     if _ON_HUB.fullmatch(text) and not text.endswith(".gguf"):
         return f"; for a model on huggingface.co, give {PREFIX}{text}"
     if _IN_OLLAMA.fullmatch(text):

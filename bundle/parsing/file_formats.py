@@ -26,6 +26,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 )
 # Old importance matrices: after two integers of 32 bits, the name of a matrix.
 _BLOCK = b"blk."
+_ONNX = (b"\x08", b"\x12")  # the keys of its version and of its producer
 _LENGTH_BYTES = 8  # of the length in front of a safetensors header
 
 
@@ -36,6 +37,8 @@ def other_format(head: bytes) -> str | None:
     # The upper bytes of the length are zero.
     if head[5 : _LENGTH_BYTES + 1] == b"\0\0\0{":
         return "it is a safetensors file; specify the folder that contains it and config.json"
+    if (head[:1], head[2:3]) == _ONNX:
+        return "it seems to be an ONNX file; specify a GGUF file or a Hugging Face folder"
     if head[8:12] == _BLOCK:
         return "it seems to be an importance matrix, which llama-quantize reads; specify the model"
     for signature, description, action in _SIGNATURES:

@@ -67,6 +67,7 @@ OTHER_FORMATS = {
     "it is a gzip archive": b"\x1f\x8b\x08",
     "it is a GGML file of before": b"tjgg" + bytes(60),
     "it seems to be an importance matrix": struct.pack("<ii", 9, 19) + b"blk.0.attn_q.weight",
+    "it seems to be an ONNX file": b"\x08\x07\x12\x07pytorch\x1a\x052.1.0",
     "it is a JSON file": b'{"model_type": "llama"}',
 }
 
@@ -97,10 +98,19 @@ def test_a_safetensors_file_in_place_of_a_folder_is_named(tmp_path: Path) -> Non
         ("adapter_config.json", "has no config.json; it is a LoRA adapter: .* with --adapter$"),
         ("a.gguf", "has no config.json; specify .*a.gguf$"),
         ("a.txt", "has no config.json; specify a GGUF file or a Hugging Face folder$"),
+        ("mmproj-a.gguf b.gguf", "has no config.json; specify .*/b.gguf$"),
+        ("a.gguf b.gguf", "has no config.json; specify one of its GGUF files, such as .*/a.gguf$"),
+        ("model.safetensors", "it has model.safetensors: download the other files of its repo"),
+        ("model_index.json", "it is a model that draws images or videos: specify a language"),
+        ("blobs/a manifests/a", "it is Ollama's folder of models: specify ollama:NAME, as"),
+        ("publisher/model/a.gguf", "specify a model in it, such as .*/publisher/model/a.gguf$"),
+        ("snapshots/0123/config.json", "specify a model in it, such as .*/snapshots/0123$"),
     ],
 )
 def test_a_folder_without_config_says_what_it_is(found: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / found).touch()
+    for path in map(tmp_path.joinpath, found.split()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     with pytest.raises(NoWeights, match=message):
         open_weights(tmp_path)
 
