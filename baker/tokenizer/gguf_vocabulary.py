@@ -4,7 +4,7 @@ The types, by llama.cpp's names, are `llama`, SentencePiece BPE, whose merges ar
 and are reconstructed here; `gemma4`, the same with merges in the file; `gpt2`, BPE over bytes,
 whose merges are in the file, but only a name of the rule that splits text into words; `t5`,
 SentencePiece's unigrams, which encoders have with the words of XLM-RoBERTa; and for encoders
-`bert`, WordPiece.
+`bert`, WordPiece, and `whitespace`, BPE over the characters between spaces.
 """
 
 from __future__ import annotations
@@ -178,6 +178,24 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
     return tokenizer
 
 
+def _whitespace_bpe(metadata: Mapping[str, object]) -> Tokenizer:
+    """BPE over the characters between spaces, which are dropped.
+
+    A character without a token is written as its bytes if these are tokens, or else dropped, as in
+    llama.cpp.
+    """
+    tokens, types = read_vocabulary(metadata)
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    merges = _merges(metadata, vocabulary)
+    tokenizer = _bpe(vocab=vocabulary, merges=merges, byte_fallback=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if metadata.get("tokenizer.ggml.normalizer.lowercase"):
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.add_tokens(added_tokens(tokens, types))
+    _add_special_tokens(tokenizer, metadata)
+    return tokenizer
+
+
 def _merges(metadata: Mapping[str, object], vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """The merges in a file, of tokens in its vocabulary. Raises TokenizerError."""
     merges = []
@@ -316,5 +334,5 @@ def merges_of(
 
 
 _MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4, "t5": _unigrams}
-_MAKE_FOR_ENCODERS = {"bert": wordpiece, "t5": unigram}
+_MAKE_FOR_ENCODERS = {"bert": wordpiece, "t5": unigram, "whitespace": _whitespace_bpe}
 SUPPORTED_TYPES = tuple({**_MAKE, **_MAKE_FOR_ENCODERS})

@@ -30,6 +30,22 @@ if TYPE_CHECKING:
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "golden" / "encoder_tokenizers.json").read_text(encoding="utf-8")
 )
+# `llama-tokenize --ids` of llama.cpp (llama-cpp-python 0.3.36) gives these tokens.
+CHARACTERS = (
+    "<s> <pad> </s> <unk> <mask> \u4e2d \u56fd \u4eba \u4e2d\u56fd a b c ab abc , . A B \u662f "
+    "</w> <0xE2> <0x82> <0xAC>"
+).split()
+OF_LLAMA_CPP: dict[str, tuple[list[int], list[int]]] = {  # also with lower case
+    "\u4e2d\u56fd\u4eba\u662f abc": ([0, 8, 7, 18, 13, 2],) * 2,
+    "  ab c\n\tABC, x\u20ac\u4e2d\u56fd abab.": (
+        [0, 12, 11, 16, 17, 14, 20, 21, 22, 8, 12, 12, 15, 2],
+        [0, 12, 11, 13, 14, 20, 21, 22, 8, 12, 12, 15, 2],
+    ),
+    " ": ([0, 2],) * 2,
+    "\u4e2d \u56fd\u4ebaabcabc": ([0, 5, 6, 7, 13, 13, 2],) * 2,
+    "\xe9\u20aca": ([0, 20, 21, 22, 9, 2],) * 2,
+    "A\u3000B": ([0, 16, 17, 2], [0, 9, 10, 2]),
+}
 TEXTS: list[str] = GOLDEN["texts"]
 NORMAL, CONTROL, UNKNOWN, UNUSED = 1, 3, 2, 5
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -219,7 +235,7 @@ UNIGRAMS: dict[str, Any] = {
         ({"eos_token_id": None}, "eos_token_id is missing; convert "),
         (
             {"model": "rwkv"},
-            "'rwkv' is not supported, only .*, 'gemma4', 't5', 'bert'; use",
+            "'rwkv' is not supported, only .*, 'gemma4', 't5', 'bert', 'whitespace'; use",
         ),
         ({"model": "bert"}, "cls_token_id is 101, but there are 4 tokens"),
     ],
@@ -234,3 +250,20 @@ def test_an_unsupported_vocabulary_is_rejected(change: dict[str, object], messag
 def test_decoders_have_no_vocabulary_of_encoders() -> None:
     with pytest.raises(TokenizerError, match=r"'bert' is not supported, .*, 'gemma4', 't5'; use"):
         convert(UNIGRAMS | {"tokenizer.ggml.model": "bert"})
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_characters_between_spaces_are_merged_as_in_llama_cpp(lower: bool) -> None:
+    merges = ["\u4e2d \u56fd", "a b", "ab c"]
+    values: dict[str, Any] = {
+        "model": "whitespace", "pre": "whitespace", "tokens": CHARACTERS, "merges": merges,
+        "token_type": [CONTROL] * 5 + [NORMAL] * (len(CHARACTERS) - 5), "bos_token_id": 0,
+        "eos_token_id": 2, "add_bos_token": True, "add_eos_token": True,
+        "normalizer.lowercase": lower,
+    }  # fmt: skip
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in values.items()}
+    tokenizer = convert(metadata, whole_texts=True)
+    for text, ids in OF_LLAMA_CPP.items():
+        assert tokenizer.encode(text).ids == ids[lower]
+    with pytest.raises(TokenizerError, match="'whitespace' is not supported"):
+        convert(metadata)
