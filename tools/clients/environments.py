@@ -101,6 +101,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         is_agent=True,
     ),
     "litellm": PipClient(("litellm",), "litellm_package"),
+    "jupyter-ai": PipClient(("jupyter-ai-magic-commands", "ipython"), "jupyter_ai_package"),
     "llama-index": PipClient(
         (
             "llama-index-llms-openai-like",

@@ -26,8 +26,13 @@ def _ask(base: str, prompt: str, folder: Path) -> str:
         "roles": ["chat", "edit", "apply"],
     }
     server = {"name": NAME, "command": program, "args": arguments}
-    head = {"name": "Hearth", "version": "1.0.0", "schema": "v1"}
-    config = {**head, "models": [model], "mcpServers": [server]}
+    config = {
+        "name": "Hearth",
+        "version": "1.0.0",
+        "schema": "v1",
+        "models": [model],
+        "mcpServers": [server],
+    }
     file = folder / "config.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")  # which is also YAML
     command = ("cn", "--config", str(file), "--auto", "-p", prompt)
