@@ -1,5 +1,5 @@
 // LangChain.js: its packages for OpenAI's, Anthropic's and Ollama's servers. The first contains the
-// package `openai`. The nodes of n8n and Flowise for models are made of them.
+// package `openai`. The nodes of n8n for models use them.
 
 import assert from "node:assert";
 
