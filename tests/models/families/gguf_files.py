@@ -33,6 +33,7 @@ from tests.models.families.gguf_keys import (
     COUNTS_SHARED_EXPERTS,
     EXPERTS_OF_MLP_WIDTH,
     EXTRA_KEYS,
+    LAYER_NORMS,
     SCALED,
 )
 from tests.models.families.gguf_latent import latent
@@ -290,7 +291,10 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     _add_heads(writer, architecture, config)
-    writer.add_layer_norm_rms_eps(config.norm_eps)
+    has_layer_norm = architecture in LAYER_NORMS
+    (writer.add_layer_norm_eps if has_layer_norm else writer.add_layer_norm_rms_eps)(
+        config.norm_eps
+    )
     writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
     if config.pooling != "mean":

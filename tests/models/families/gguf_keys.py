@@ -99,6 +99,11 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
     }
 
 
+# Those whose norms are LayerNorm, with an epsilon of this name.
+LAYER_NORMS = (
+    "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
+    "phi2", "stablelm", "starcoder2",
+)  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
