@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_config_json
-from hearthd.models.decoder.config.rope_scaling import Rope, read
 from hearthd.models.decoder.tensor_names import heads_by_key
 from hearthd.models.families import llama
 
@@ -21,16 +20,7 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
     """Read config.json."""
     data.fixed(bias=False)
     data.ignore("attn_implementation")
-    return DecoderConfig(**from_config_json(data, _rope))
-
-
-def _rope(data: ConfigJson, width: int, max_context: int) -> Rope:
-    """The rotary positions; within the context of the model, `dynamic` changes nothing."""
-    section, base = data.rope_section()
-    if section.text("type", default="") == "dynamic":
-        section.ignore("factor")
-        return Rope(base=base)
-    return read(section, base, width, max_context)
+    return DecoderConfig(**from_config_json(data))
 
 
 ARCHITECTURE = replace(

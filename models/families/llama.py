@@ -30,7 +30,8 @@ class Llama(DecoderModel):
 
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:
-    """Read config.json. Mistral's window holds for every layer."""
+    """Read config.json. Mistral's window holds for every layer; InternLM 3 has keys for biases."""
+    data.rename(bias="mlp_bias", qkv_bias="attention_bias")
     fields = from_config_json(data)
     window = data.size("sliding_window", default=None)
     return DecoderConfig(**fields, windows=(window,) * fields["layers"] if window else ())
@@ -39,7 +40,7 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
 ARCHITECTURE = Architecture(
     name="llama",
     config=DecoderConfig,
-    model_types=("llama", "mistral"),
+    model_types=("llama", "mistral", "internlm3"),
     read_config_json=from_hugging_face,
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Llama,

@@ -69,6 +69,18 @@ def _linear(data: ConfigJson, base: float, _: int, __: int) -> Rope:
     return Rope(base=base, factor=data.number("factor"))
 
 
+def _dynamic(data: ConfigJson, base: float, _: int, max_context: int) -> Rope:
+    """Positions are scaled in longer texts alone, which no program reads."""
+    data.number("factor", default=None)
+    original = data.size("original_max_position_embeddings", default=max_context)
+    if original < max_context:
+        raise ConfigError(
+            f"rope_scaling: dynamic: original_max_position_embeddings: got {original}, supported "
+            f"is the whole context, {max_context}"
+        )
+    return Rope(base=base)
+
+
 def _proportional(data: ConfigJson, base: float, width: int, _: int) -> Rope:
     """Only the first columns of each half of a head turn; as GGUF files have it."""
     share = data.number("partial_rotary_factor", default=1.0)
@@ -220,6 +232,7 @@ def longrope_magnitude(factor: float, original_context: int) -> float:
 
 _READERS: Mapping[str, Callable[[ConfigJson, float, int, int], Rope]] = {
     "default": _default,
+    "dynamic": _dynamic,
     "linear": _linear,
     "llama3": _llama3,
     "proportional": _proportional,

@@ -130,6 +130,7 @@ CASES: Mapping[str, Case] = {
             llama3={"rope_parameters": LLAMA3, "tie_word_embeddings": True},
             yarn={"rope_parameters": YARN},
             linear={"rope_parameters": LINEAR},
+            dynamic={"rope_parameters": LINEAR | {"rope_type": "dynamic"}},
             falcon3={"head_dim": 20, **_rope(1000042.0)},
             minicpm5={"head_dim": 16, "rms_norm_eps": 1e-6, **_rope(5e6)},
         ),

@@ -19,7 +19,8 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
 def read(case: str, **changes: Any) -> Any:
     """The configuration of a case with changes; a key that is None is missing."""
     family = ARCHITECTURES[CASES[case].architecture]
-    return family.from_hugging_face({**recorded(case).config, **changes})
+    keys = {**recorded(case).config, **changes}
+    return family.from_hugging_face({key: keys[key] for key in keys if keys[key] is not None})
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,23 @@ def test_a_value_that_is_not_computed_is_rejected(
         read(case, **changes)
 
 
-def test_dynamic_scaling_changes_nothing_within_the_context_of_internlm2() -> None:
+def test_dynamic_scaling_changes_nothing_within_the_context() -> None:
     usual = read("internlm2-internlm2")
     older = {"rope_parameters": None, "rope_theta": 1e6, "bias": False}
     assert (
         read("internlm2-internlm2", **older, rope_scaling={"type": "dynamic", "factor": 2}) == usual
     )
-    linear = read("internlm2-internlm2", **older, rope_scaling={"type": "linear", "factor": 2})
-    assert linear.rope_factor == 2
+    scaled = {"rope_type": "dynamic", "factor": 2, "original_max_position_embeddings": 256}
+    with pytest.raises(ConfigError, match="supported is the whole context, 512"):
+        read("internlm2-internlm2", **older, rope_scaling=scaled)
+
+
+def test_internlm_3_is_llama_with_other_keys_of_biases() -> None:
+    biases = {"attention_bias": None, "mlp_bias": None, "qkv_bias": True, "bias": True}
+    config = read("llama-dynamic", model_type="internlm3", **biases)
+    assert config == replace(
+        read("llama-dynamic"), attention_bias=True, output_bias=True, mlp_bias=True
+    )
 
 
 def test_with_a_window_that_no_layer_has_no_layer_of_exaone_has_positions() -> None:

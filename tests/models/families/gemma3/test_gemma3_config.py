@@ -186,7 +186,7 @@ def test_another_pattern_of_layers() -> None:
             {"rope_scaling": {"rope_type": "ntk", "factor": 2}},
             "type 'ntk' is not supported, only def",
         ),
-        ({"rope_scaling": {"type": "dynamic"}}, "rope_scaling: type 'dynamic'"),
+        ({"rope_scaling": {"type": "ntk"}}, "rope_scaling: type 'ntk'"),
         ({"rope_scaling": {"type": "linear", "factor": 2, "beta": 1}}, "scaling: unknown key beta"),
         ({"layer_types": ["chunked_attention"] * 18}, "layer_types: got 'chunked_attention'"),
         ({"layer_types": HF_270M["layer_types"][:-1]}, "layer_types: got 17, expected 18"),

@@ -109,13 +109,13 @@ def test_linear_scaling() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen3"}, "model_type: expected llama or mistral, got 'qwen3'"),
+        ({"model_type": "qwen3"}, "expected llama or mistral or internlm3, got 'qwen3'"),
         ({"experts": 8}, "unknown key experts"),
         ({"mlp_bias": 1}, "mlp_bias: expected a value of type bool, got 1"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu', supported is 'silu'"),
         ({"rope_interleaved": True}, "rope_interleaved = True"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, "type 'dynamic' is not supported, only def"),
+        ({"rope_scaling": {"rope_type": "ntk"}}, "type 'ntk' is not supported, only def"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key beta"),
         ({"rope_parameters": {"rope_type": "default"}}, "rope_theta is missing"),
