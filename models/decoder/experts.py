@@ -247,14 +247,14 @@ def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str
     """
     dense = data.count("leading_dense_block_count", default=0)
     data.ignore("expert_shared_count")  # the width of the shared MLP says it
-    data.fixed("interleave_moe_layer_step", 1)
+    step = data.size("interleave_moe_layer_step", default=1)
     return {
         **fields,
         "experts": data.size("expert_count"),
         "experts_per_token": data.size("expert_used_count"),
         "expert_ffn": data.size("expert_feed_forward_length", default=fields["ffn"]),
         "shared_ffn": data.size("expert_shared_feed_forward_length", default=None),
-        "routed": after_dense_layers(dense, fields["layers"]),
+        "routed": tuple(i >= dense and (i + 1) % step == 0 for i in range(fields["layers"])),
     }
 
 

@@ -49,13 +49,18 @@ class Ministral3(Llama):
     @override
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
         """For each layer, the rotary table of positions i32 (N,)."""
-        tables, growth = super().rope_tables(positions), self.config.query_growth
-        if growth is None:
-            return tables
-        place = ops.convert(positions, dtype=DType.F32)
-        contexts = ops.floor(place / ops.full_like(place, float(self.config.original_context)))
-        scale = ops.log_plus_one(contexts) * growth + 1.0
+        scale = query_scale(self.config, positions)
+        tables = super().rope_tables(positions)
         return [table and table._replace(query_scale=scale) for table in tables]
+
+
+def query_scale(config: Config, positions: Tensor) -> Tensor | None:
+    """What multiplies queries at positions i32 (N,): f32 (N,), or None."""
+    if config.query_growth is None:
+        return None
+    place = ops.convert(positions, dtype=DType.F32)
+    contexts = ops.floor(place / ops.full_like(place, float(config.original_context)))
+    return ops.log_plus_one(contexts) * config.query_growth + 1.0
 
 
 def from_hugging_face(data: ConfigJson) -> Config:

@@ -135,7 +135,7 @@ COUNTS = {
 # Architectures whose last layer here reads the cache of another one.
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
-LAST_UNTURNED = ("afmoe", "cohere2", "exaone-moe", "smollm3")
+LAST_UNTURNED = ("afmoe", "cohere2", "exaone-moe", "llama4", "smollm3")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
     "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
@@ -154,7 +154,10 @@ def _routed(architecture: str, layers: int) -> tuple[int, int]:
 def _of_router(architecture: str, routed: int) -> dict[str, int]:
     """How often the rules of a router apply: it may choose groups, by their two best experts."""
     choices = 3 if getattr(tiny(architecture), "groups", 1) > 1 else 1
-    return dict.fromkeys(ROUTER, routed) | {"top_indices": choices * routed}
+    counts = dict.fromkeys(ROUTER, routed) | {"top_indices": choices * routed}
+    if architecture == "llama4":  # its factors multiply inputs, and nothing is added
+        counts["expert_sum"] = 0
+    return counts
 
 
 def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, int]:

@@ -131,6 +131,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "projector_norm": True, "projector_bias": True,
     },
     "lfm3": {**_CONVOLUTIONS, "windows": (3, 32, None), "local_rope_base": 1e4},
+    "llama4": {
+        **_EXPERTS, "experts_per_token": 1, "normalized": False, "scores": SIGMOID,
+        "shared_ffn": 32, "rotated": (True, True, False), "normed_heads": True,
+        "query_growth": 0.1, "original_context": 8,
+    },
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "minimax-m2": {

@@ -129,4 +129,35 @@ MINIMAX_M2 = r"""{%- macro text_of(content) -%}
 {%- if add_generation_prompt -%}{{- "]~b]ai\n<think>\n" -}}{%- endif -%}
 """
 
-MIXTURES = {"k-exaone": K_EXAONE, "ling 2": LING_2, "minimax m2": MINIMAX_M2}
+# Llama 4: headers with other tokens than Llama 3's, and calls as JSON.
+LLAMA_4 = r"""{{- bos_token -}}
+{%- macro turn(role, text) -%}
+    {{- "<|header_start|>" + role + "<|header_end|>\n\n" + text + "<|eot|>" -}}
+{%- endmacro -%}
+{%- if messages[0]["role"] == "system" -%}
+    {{- turn("system", messages[0]["content"] | trim) -}}
+    {%- set messages = messages[1:] -%}
+{%- endif -%}
+{%- for message in messages -%}
+    {%- if message["role"] == "tool" -%}
+        {{- turn("ipython", message["content"] | tojson) -}}
+    {%- elif message["tool_calls"] -%}
+        {%- set call = message["tool_calls"][0]["function"] -%}
+        {%- set written = '{"name": "' + call["name"] + '", "parameters": ' -%}
+        {{- turn("assistant", written + (call["arguments"] | tojson) + "}") -}}
+    {%- elif loop.first and tools -%}
+        {%- set ns = namespace(listed="") -%}
+        {%- for tool in tools -%}
+            {%- set ns.listed = ns.listed + (tool | tojson(indent=4)) + "\n\n" -%}
+        {%- endfor -%}
+        {{- turn(message["role"], ns.listed + message["content"] | trim) -}}
+    {%- else -%}
+        {{- turn(message["role"], message["content"] | trim) -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- "<|header_start|>assistant<|header_end|>\n\n" -}}
+{%- endif -%}
+"""
+
+MIXTURES = {"k-exaone": K_EXAONE, "ling 2": LING_2, "llama 4": LLAMA_4, "minimax m2": MINIMAX_M2}

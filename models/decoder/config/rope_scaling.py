@@ -122,12 +122,12 @@ def llama3_divisors(
 ) -> tuple[float, ...]:
     """Frequencies with fewer than `low` turns in the original context are divided by the factor,
     those with more than `high` are kept; linear interpolation between them."""
-    if low >= high:
-        raise ConfigError(
-            f"rope_scaling: low_freq_factor {low} is not below high_freq_factor {high}"
-        )
+    if low > high:
+        raise ConfigError(f"rope_scaling: low_freq_factor {low} is above high_freq_factor {high}")
     turns = original_context * _frequencies(base, width) / (2 * math.pi)
-    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    kept = (turns >= low).astype(np.float64)
+    if low < high:
+        kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return tuple((1.0 / ((1.0 - kept) / factor + kept)).tolist())
 
 

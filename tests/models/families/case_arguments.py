@@ -92,6 +92,12 @@ K_EXAONE = {
     **EXPERTS, "sliding_window": 45, "num_shared_experts": 1, "routed_scaling_factor": 2.5,
     "num_hidden_layers": 5,
 }  # fmt: skip
+LLAMA4 = {
+    "num_local_experts": 5, "num_experts_per_tok": 1, "intermediate_size": 20,
+    "intermediate_size_mlp": 56, "num_hidden_layers": 4,
+}  # fmt: skip
+# As of Scout: no frequency is between the two.
+SCOUT_ROPE = LLAMA3 | {"low_freq_factor": 1.0, "high_freq_factor": 1.0}
 LING = {
     "moe_intermediate_size": 20, "num_experts": 12, "num_experts_per_tok": 3, "n_group": 4,
     "topk_group": 2, "num_shared_experts": 1, "first_k_dense_replace": 1, "rope_theta": 5000.0,

@@ -14,9 +14,11 @@ from tests.models.families.case_arguments import (
     LATENT,
     LINEAR,
     LING,
+    LLAMA4,
     MINIMAX,
     MINIMAX_FILE,
     MULTIPLIERS,
+    SCOUT_ROPE,
     YARN,
 )
 
@@ -47,6 +49,13 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
         "minimax": MINIMAX,
         "tied": {**MINIMAX, "num_local_experts": 5, "tie_word_embeddings": True},
     }, MINIMAX_FILE),
+    ("llama4", "Llama4TextConfig", {
+        "chunks": {
+            **LLAMA4, "interleave_moe_layer_step": 2, "use_qk_norm": False, "floor_scale": 64,
+            "attn_scale": 0.2, "attention_chunk_size": 400, "no_rope_layers": [1, 0, 1, 0],
+        },
+        "scout": {**LLAMA4, "rope_parameters": SCOUT_ROPE, "tie_word_embeddings": True},
+    }),
     ("mixtral", "MixtralConfig", {
         "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
         "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},

@@ -50,6 +50,13 @@ EXPERT_SIZES: Mapping[str, Size] = {
         experts_per_token=8, expert_ffn=512, shared_ffn=512, groups=8, groups_per_token=4,
         factor=2.5, **CORRECTED,
     ),
+    # meta-llama/Llama-4-Scout-17B-16E-Instruct
+    "llama4": decoder(
+        5120, 16384, 40, 8, 128, 202048,
+        rope_base=5e5, tied=False, experts=16, experts_per_token=1, expert_ffn=8192,
+        shared_ffn=8192, routed=(True, True), normalized=False, scores=SIGMOID,
+        rotated=(True, False), normed_heads=True, query_growth=0.1, original_context=8192,
+    ),
     # JetBrains/Mellum2-12B-A2.5B-Base
     "mellum2": decoder(
         2304, 7168, 32, 4, 128, 98304,

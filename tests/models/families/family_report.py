@@ -121,6 +121,7 @@ FILES = {
     "lfm2moe": File(templates=("lfm 2",)),
     "lfm2vl": File(),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
+    "llama4": File(templates=("llama 4",)),
     "mellum": File(varies="qwen3moe", templates=("chatml",)),
     "minicpm": File(varies="granite", templates=("chatml",), tokenizer=("llama",)),
     "minicpm3": File(templates=("chatml",), tokenizer=("llama",)),

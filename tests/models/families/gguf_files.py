@@ -191,8 +191,8 @@ _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts
 
 
 def _transposed_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]:
-    """A tensor of Qwen3-VL with experts, whose matrices folders have transposed."""
-    if ".mlp.experts." not in name:
+    """A tensor of Llama 4 or Qwen3-VL with experts, whose matrices folders have transposed."""
+    if ".experts." not in name:
         yield name, values
         return
     rows = np.ascontiguousarray(values.swapaxes(1, 2))
@@ -221,6 +221,7 @@ _CONVERTED = {
     "gpt-oss": gpt_oss,
     "gpt2": gpt2,
     "granite_swa": _granite_swa,
+    "llama4": _transposed_experts,
     "qwen3vlmoe": _transposed_experts,
 }
 

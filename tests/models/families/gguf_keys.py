@@ -153,6 +153,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "jina-bert-v3": _rotary,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
+    "llama4": lambda _: {"interleave_moe_layer_step": 1},
     "mellum": window_keys,
     "minimax-m2": lambda config: {
         "expert_gating_func": 2,

@@ -46,7 +46,7 @@ def read(case: str, **changes: Any) -> Any:
             "sliding_attention: rope_type: supported is default",
         ),
         ("ernie4_5-ernie4_5", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
-        ("deepseek2-glm", {"n_group": 2}, "n_group = 2, supported is 1"),
+        ("deepseek2-v2", {"n_group": 2}, "n_group = 2, supported is 1"),
         ("deepseek2-v2", {"topk_method": "group_limited_greedy"}, "topk_method = 'group_lim"),
         ("deepseek2-v3", {"rope_interleave": False}, "rope_interleave = False"),
         (

@@ -72,6 +72,7 @@ COVERED = (
     ("lfm3", "native", "prefill_128"),
     ("lfm2-vl", "int8-g32", "image_64"),
     ("lfm2-vl", "int8-g32", "image_256"),
+    ("llama4", "native", "prefill_16"),
     ("smollm2", "bf16", "prefill_128"),
     ("minicpm", "native", "prefill_16"),
     ("minicpm3", "native", "prefill_16"),
