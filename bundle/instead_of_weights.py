@@ -19,7 +19,8 @@ def instead_of_weights(folder: Path) -> str:
         return "it is a bundle, which is baked already: `hearth serve` opens it"
     if (folder / CONFIG).is_file():
         return "it is a LoRA adapter: specify the model, and this folder with --adapter"
-    if (folder / "blobs").is_dir() and (folder / "manifests").is_dir():
+    stores = (folder, folder / "models")
+    if any((store / "blobs").is_dir() and (store / "manifests").is_dir() for store in stores):
         return "it is Ollama's folder of models: specify ollama:NAME, as `ollama list` shows it"
     if (folder / "model_index.json").is_file():
         return "it is a model that draws images or videos: specify a language model"

@@ -190,9 +190,14 @@ def _find_or_bake(
 ) -> Path:
     """Bake weights, unless another process did so in the meantime.
 
-    `check` may refuse them while the bake starts, which takes it a second.
+    `check` may refuse them before it waits, or while the bake starts, which takes it a second.
     """
-    with _bake_lock(home, lambda: _note(f"waits for another bake into {home}")):
+
+    def waits() -> None:
+        check()
+        _note(f"waits for another bake into {home}")
+
+    with _bake_lock(home, waits):
         source = _source(weights, bake)
         if kept := find_kept(home, source):
             check()

@@ -363,6 +363,19 @@ def test_a_base_model_that_another_process_bakes_meanwhile_is_told_apart(
     assert len(bakes.arguments) == 1
 
 
+def test_a_model_without_a_template_does_not_wait_for_another_bake(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(_: int, *, wait: bool = False) -> None:
+        assert not wait
+        raise BlockingIOError
+
+    monkeypatch.setattr(find_or_bake_module, "lock", held)
+    folder = small_gemma(home.parent / "tiny gemma")
+    with pytest.raises(NotABundle, match="a base model"):
+        find_or_bake(str(folder), None, {}, purpose="chat")
+
+
 @pytest.mark.parametrize(
     ("purpose", "needs"), [("chat", "a chat"), ("text", "the generation of text")]
 )

@@ -103,6 +103,7 @@ def test_a_safetensors_file_in_place_of_a_folder_is_named(tmp_path: Path) -> Non
         ("model.safetensors", "it has model.safetensors: download the other files of its repo"),
         ("model_index.json", "it is a model that draws images or videos: specify a language"),
         ("blobs/a manifests/a", "it is Ollama's folder of models: specify ollama:NAME, as"),
+        ("models/blobs/a models/manifests/a", "it is Ollama's folder of models: specify ollama:N"),
         ("publisher/model/a.gguf", "specify a model in it, such as .*/publisher/model/a.gguf$"),
         ("snapshots/0123/config.json", "specify a model in it, such as .*/snapshots/0123$"),
     ],
