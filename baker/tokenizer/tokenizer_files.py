@@ -233,7 +233,12 @@ def _check_template(source: WeightSource, template: str, tokenizer: Tokenizer) -
     try:
         ChatTemplate(template, tokenizer, eos=None)
     except BadChatTemplate as error:
-        raise TokenizerError(f"{path_of(source)}: {error}") from error
+        remedy = (
+            "correct it in the file, or remove it"
+            if source.folder is not None
+            else "write another with `gguf-new-metadata --chat-template-file` of the package gguf"
+        )
+        raise TokenizerError(f"{path_of(source)}: {error}; {remedy}") from error
 
 
 def _file(source: WeightSource) -> Path:

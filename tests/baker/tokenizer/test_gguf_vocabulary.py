@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
 from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials, names_no_rule
-from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from hearthd.baker.tokenizer.tokenizer_files import (
+    _check_template,
+    chat_template,
+    special_tokens,
+    tokenizer_json,
+)
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import SpecialTokens
+from hearthd.text import tokenizer as text_tokenizer
 from tests.conftest import packaged
 
 if TYPE_CHECKING:
@@ -315,3 +322,10 @@ def test_smollm2_gives_text_back(smollm2: Tokenizer, text: str) -> None:
     """But for some control characters and the planes behind: the vocabulary lacks their bytes."""
     ids = smollm2.encode(text).ids
     assert smollm2.decode(ids, skip_special_tokens=False) == text
+
+
+def test_a_gguf_file_with_an_invalid_chat_template_says_how_to_replace_it() -> None:
+    source: Any = SimpleNamespace(folder=None, files=lambda: (Path("a.gguf"),))
+    message = "^a.gguf: the chat template is not valid Jinja: .*; write another with `gguf-new-meta"
+    with pytest.raises(TokenizerError, match=message):
+        _check_template(source, "{% if %}", text_tokenizer.Tokenizer(convert(METADATA), bos=None))
