@@ -167,11 +167,13 @@ class StoredBatch:
                 continue
             if self._is_canceling() or datetime.now(UTC) >= expires:
                 return
+            if self._has_result(item["custom_id"]):  # of another server with the same file
+                continue
             body = json.dumps(item["params"]).encode()
             yield BatchRequest(custom_id=item["custom_id"], url=self._path, body=body)
 
     def append(self, custom_id: str, reply: Reply) -> None:
-        """Store the reply to a request as its result."""
+        """Store the reply to a request as its result, unless another server has stored one."""
         body = json.loads(reply.body)
         is_error = reply.status >= 400
         result = (
@@ -179,7 +181,9 @@ class StoredBatch:
             if is_error
             else {"type": "succeeded", "message": body}
         )
-        self._state.put(self.id, self.record, outputs=[self._result(custom_id, result)])
+        with self._state.store.transaction():
+            if not self._has_result(custom_id):
+                self._state.put(self.id, self.record, outputs=[self._result(custom_id, result)])
         self.answered.add(custom_id)
 
     def cancel(self) -> None:
@@ -214,11 +218,17 @@ class StoredBatch:
     def _answered(items: Iterable[Item]) -> set[str]:
         return {item["custom_id"] for item in items if "result" in item}
 
+    def _has_result(self, custom_id: str) -> bool:
+        return self._state.store.item(self._state.owner, self._result_id(custom_id)) is not None
+
     def _is_canceling(self) -> bool:
         return bool(self.record["processing_status"] == "canceling")
 
     def _result(self, custom_id: str, result: dict[str, Any]) -> Item:
-        return {"id": f"{self.id}/{custom_id}{_SUFFIX}", "custom_id": custom_id, "result": result}
+        return {"id": self._result_id(custom_id), "custom_id": custom_id, "result": result}
+
+    def _result_id(self, custom_id: str) -> str:
+        return f"{self.id}/{custom_id}{_SUFFIX}"
 
 
 def _lines(bodies: Sequence[str]) -> bytes:

@@ -178,6 +178,21 @@ def test_a_result_after_the_cancellation_is_the_only_one() -> None:
     assert [each["result"]["type"] for each in results(canceling)] == ["errored", "succeeded"]
 
 
+def test_servers_with_one_file_store_a_result_once() -> None:
+    """A server that starts continues the batches of the file, which the other one still answers."""
+    store = Store()
+    stored(store)
+    first, second = (StoredBatch(State(store, ""), "msgbatch_a") for _ in range(2))
+    late = second.remaining(set())
+    for batch in (first, second):
+        batch.append("r1", Reply(status=200, body=b"{}"))
+    assert not list(late)
+    first.end()
+    counts = first.record["request_counts"]
+    assert (counts["succeeded"], counts["errored"]) == (1, 1)
+    assert len(results(second)) == 2
+
+
 def test_results_are_written_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a large batch take seconds, in which no stream would go on."""
     names = [f"r{number}" for number in range(2 * batch_runner._PAGE + 1)]
