@@ -319,11 +319,7 @@ CASES: Mapping[str, Case] = {
                 "rope_parameters": DEFAULT | {"partial_rotary_factor": 2 / 3},
             },
         ),
-        *_cases(
-            "chatglm",
-            "GlmConfig",
-            glm=_rope(1e4),
-        ),
+        *_cases("chatglm", "GlmConfig", glm=_rope(1e4)),
         *_cases(
             "ernie4_5", "Ernie4_5Config", ernie4_5={}, biases={"use_bias": True, **_rope(1e4)}
         ),

@@ -28,6 +28,7 @@ from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
+from tests.models.families.gguf_granite import granite_swa
 from tests.models.families.gguf_joined_heads import gpt2, heads_in_gguf, joins_heads
 from tests.models.families.gguf_keys import (
     COUNTS_SHARED_EXPERTS,
@@ -201,26 +202,11 @@ def _transposed_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]
         yield re.sub(r"(gate_up|down)_proj", f"{part}_proj.weight", name), matrices
 
 
-def _granite_swa(name: str, values: Array) -> Iterator[tuple[str, Array]]:
-    """A tensor of Granite Swash, whose gates and rows up stay together."""
-    for old, new in _RENAMED_IN_SWASH.items():
-        name = name.replace(old, new)
-    yield name, values
-
-
-_RENAMED_IN_SWASH = {
-    "self_attn.sinks": "attn_sinks.weight",
-    "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight",
-    "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
-    "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
-    "shared_mlp.input_linear": "ffn_up_shexp",
-    "shared_mlp.output_linear": "ffn_down_shexp",
-}
 # What the converter makes of a tensor, by architecture.
 _CONVERTED = {
     "gpt-oss": gpt_oss,
     "gpt2": gpt2,
-    "granite_swa": _granite_swa,
+    "granite_swa": granite_swa,
     "llama4": _transposed_experts,
     "qwen3vlmoe": _transposed_experts,
 }
