@@ -235,6 +235,8 @@ class TimedConnection(H11Protocol):
             self._lingering.discard(len(data))
         if self._is_lingering:
             return
+        if self.timeout_keep_alive_task is not None:  # the next request begins
+            self._restart()
         before = self.conn.their_state
         self._received += len(data)
         super().data_received(data)
@@ -385,7 +387,8 @@ class TimedConnection(H11Protocol):
     def _slow_sender(self, now: float, timeout: float) -> str:
         waited = now - self._since
         if self.is_idle:
-            return "no request sent" if waited >= timeout else ""
+            waits_for_next = self.timeout_keep_alive_task is not None  # which ends the wait
+            return "no request sent" if waited >= timeout and not waits_for_next else ""
         if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
             if self._received < MIN_BYTES_PER_SECOND * timeout:
                 return "request body not sent" if waited >= timeout else ""

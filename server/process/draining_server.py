@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 _CANCEL_GRACE = 5
 _TICKS_PER_SECOND = 10  # of uvicorn
 _TICKS_PER_TRIM = 10 * _TICKS_PER_SECOND  # freeing memory takes 1 ms
+# Seconds. A request that crosses the end of its connection is lost: clients and proxies end idle
+# connections first, Caddy after 120 seconds.
+_KEEP_ALIVE = 125
 _BACKLOG = 2048  # connections that the kernel keeps until the server accepts them
 # Connections that may wait in the AcceptQueue, at most this part of all.
 _MAX_WAITING, _WAITING_PART = 8192, 4
@@ -102,6 +105,7 @@ class DrainingServer(uvicorn.Server):
                 backlog=_BACKLOG,
                 log_config=None,
                 access_log=False,  # the application writes one
+                timeout_keep_alive=_KEEP_ALIVE,
                 server_header=False,
                 forwarded_allow_ips=list(trusted_proxies) or None,
             )

@@ -113,6 +113,35 @@ def test_a_client_that_still_sends_does_not_delay_the_end_of_the_server(
         wait_until(lambda: not set(server.server_state.connections) - before)
 
 
+def test_an_idle_connection_waits_longer_than_a_slow_one(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients reuse it: its end must not cross a request. A part of a request is slow again."""
+
+    def is_healthy() -> bool:
+        connection.sendall(HEALTH)
+        with http.client.HTTPResponse(connection) as response:
+            response.begin()
+            return response.status == 200 and bool(response.read())
+
+    server, client = running
+    before = set(server.server_state.connections)
+    with connect(client) as connection:
+        assert is_healthy()
+        monkeypatch.setattr(server, "_client_timeout", 0.5)
+        time.sleep(2)  # the server checks once a second
+        assert is_healthy()
+        monkeypatch.setattr(server, "_client_timeout", 1e6)
+        (opened,) = set(server.server_state.connections) - before
+        assert isinstance(opened, client_timeouts.TimedConnection)
+        opened._since = 0.0
+        connection.sendall(HEALTH[:9])
+        wait_until(lambda: opened._received == 9)
+        assert opened._since > 0  # when the request began, not when the one before it ended
+        monkeypatch.setattr(server, "_client_timeout", 0.5)
+        wait_until(lambda: not set(server.server_state.connections) - before)
+
+
 def half_closed(connection: socket.socket) -> socket.socket:
     """The connection, which can only be read; Python's `shutdown` of TLS reads no more."""
     socket.socket.shutdown(connection, socket.SHUT_WR)
