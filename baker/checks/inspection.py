@@ -37,6 +37,7 @@ _Rows: TypeAlias = "Sequence[tuple[str, ...]]"
 _FIXED = {
     "process": "Python, its libraries and IREE",
     "text": "the tokenizer, and the vocabulary for grammars",
+    "grammars": "grammars and tools of requests, compiled",
     "requests": "request bodies in memory, and the longest text that is tokenized",
 }
 

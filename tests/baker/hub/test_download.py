@@ -198,7 +198,7 @@ def test_what_a_bake_refuses_is_refused_before_the_download(hub: LocalHub, small
 def test_an_unknown_architecture_is_refused_before_the_download(
     hub: LocalHub, small: Files
 ) -> None:
-    hub.repositories["a/gguf"] = {"m.gguf": small.gguf.replace(b"gemma3", b"gemmaX", 1)}
+    hub.repositories["a/gguf"] = {"m.gguf": small.gguf.replace(b"gemma3", b"gemmaX")}
     with pytest.raises(DoesNotFit, match=r"^hf:a/gguf: not supported: m\.gguf: .*'gemmaX'"):
         download("hf:a/gguf", Silent())
     assert hub.sent == len(small.gguf)  # the header, in a request for 8 MiB

@@ -93,7 +93,8 @@ def test_weights_without_a_clear_family_have_the_name_of_their_architecture(
     monkeypatch: pytest.MonkeyPatch, config: ModelConfig, name: str, recipe: str
 ) -> None:
     monkeypatch.setattr(weights_config, "model_config", lambda *_: config)
-    source: Any = OnlyMetadata("gguf", {"general.architecture": "llama"})
+    metadata: dict[str, object] = {"general.architecture": "llama", "llama.block_count": 2}
+    source: Any = OnlyMetadata("gguf", metadata, "token_embd.weight")
     family = identify(source, None)
     assert (family.name, family.recipe, family.architecture) == (name, recipe, "llama")
     assert identify(source, "mistral").name == "mistral"
@@ -119,7 +120,8 @@ def test_a_folder_without_a_tokenizer_is_refused_before_the_bake(tmp_path: Path)
 
 
 def test_weights_of_no_known_architecture_are_rejected() -> None:
-    source: Any = OnlyMetadata("gguf", {"general.architecture": "mamba"})
+    metadata: dict[str, object] = {"general.architecture": "mamba", "mamba.block_count": 2}
+    source: Any = OnlyMetadata("gguf", metadata, "token_embd.weight")
     with pytest.raises(ConfigError, match="got 'mamba', which is not a supported architecture; "):
         identify(source, None)
 
