@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from hearthd.server.api.fields import Fields, JsonObject, Text
 from hearthd.text.errors import InvalidRequest
-from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.grammars.grammar import MAX_BYTES, Grammar
 
 Choices = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=512)]
 
@@ -92,6 +92,8 @@ def _schema_object(schema: Any) -> Any:
     """A JSON Schema that may be a text, as vLLM takes it, as an object."""
     if not isinstance(schema, str):
         return schema
+    if len(schema) > MAX_BYTES:  # its objects take many times its bytes
+        raise ValueError(f"a JSON Schema of at most {MAX_BYTES} bytes")
     try:
         return json.loads(schema)
     except (json.JSONDecodeError, RecursionError) as error:

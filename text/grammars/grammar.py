@@ -51,7 +51,7 @@ GrammarType = Literal[
 ]
 _JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema"))
 
-_MAX_BYTES = 2**16  # of a grammar's text
+MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
 # Messages about a grammar that takes too much work or memory.
 _TOO_LARGE = ("grammar) too big", USED_UP)
@@ -282,7 +282,7 @@ class Grammars:
         self, grammar: Grammar, compiled: Callable[[Grammar], CompiledGrammar]
     ) -> Rules:
         size = len(grammar.value.encode())
-        limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
+        limit = _MAX_CALLS_BYTES if grammar.type == "calls" else MAX_BYTES
         if size > limit:
             raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
         if not self.ends.size:

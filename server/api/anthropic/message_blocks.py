@@ -14,6 +14,7 @@ from hearthd.server.api.anthropic.document_blocks import (
     is_text_document,
 )
 from hearthd.server.api.anthropic.tool_references import (
+    Definitions,
     ResultContent,
     ToolReferenceBlock,
     result_parts,
@@ -139,6 +140,7 @@ def messages(
     that is not `known`.
     """
     converted: list[Message | ToolResult] = []
+    definitions = Definitions(known)
     texts = map(_without_billing, parts(system, "system"))
     if instructions := [text for text in texts if text]:
         converted.append(Message(role="system", parts=instructions))
@@ -149,7 +151,7 @@ def messages(
         elif message.role == "assistant":
             converted.append(_answer(message.content, field))
         else:
-            converted += _question(message.role, message.content, known, field)
+            converted += _question(message.role, message.content, definitions, field)
     return converted
 
 
@@ -179,7 +181,10 @@ def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:
 
 
 def _question(
-    role: Literal["user", "system"], blocks: Sequence[AnyBlock], known: Sequence[Tool], field: str
+    role: Literal["user", "system"],
+    blocks: Sequence[AnyBlock],
+    definitions: Definitions,
+    field: str,
 ) -> Iterator[Message | ToolResult]:
     """Results of tools as messages of their own, and the texts between them."""
     content: list[Part] = []
@@ -194,7 +199,7 @@ def _question(
                     content = []
                 yield ToolResult(
                     call_id=block.tool_use_id,
-                    parts=result_parts(block.content, known, f"{path}.content"),
+                    parts=result_parts(block.content, definitions, f"{path}.content"),
                     field=f"{path}.tool_use_id",
                 )
             case _:

@@ -33,18 +33,31 @@ class ToolReferenceBlock(Fields):
     type: Literal["tool_reference"]
     tool_name: ToolName = Field(description="Name of the tool.")
 
-    def definition(self, tools: Sequence[Tool], field: str) -> str:
-        """The definition; raises InvalidRequest. `field` is the path of the block."""
-        for tool in tools:
-            if tool.name == self.tool_name:
-                function = json.dumps(tool.as_template()["function"], ensure_ascii=False)
-                return f"<function>{function}</function>"
-        raise InvalidRequest(
-            field=f"{field}.tool_name",
-            got=self.tool_name,
-            expected="the name of a tool of the request",
-            quotes=True,
-        )
+
+class Definitions:
+    """The definitions of the tools of a request, in place of the references to them.
+
+    A later reference to a tool is its name: thousands of a long definition would take all memory.
+    """
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        self._functions = {tool.name: tool.as_template()["function"] for tool in tools}
+
+    def text(self, name: str, field: str) -> str:
+        """The definition, or the name the second time; raises InvalidRequest.
+
+        `field` is the path of the reference.
+        """
+        if name not in self._functions:
+            raise InvalidRequest(
+                field=f"{field}.tool_name",
+                got=name,
+                expected="the name of a tool of the request",
+                quotes=True,
+            )
+        function = self._functions[name]
+        self._functions[name] = {"name": name}
+        return f"<function>{json.dumps(function, ensure_ascii=False)}</function>"
 
 
 _ReadPart = Annotated[
@@ -55,14 +68,14 @@ _ResultPart = TextPart | DocumentBlock | SearchResultBlock | ToolReferenceBlock 
 
 
 def result_parts(
-    content: str | Sequence[_ResultPart], tools: Sequence[Tool], field: str
+    content: str | Sequence[_ResultPart], definitions: Definitions, field: str
 ) -> list[Part]:
     """The parts of a result for the text layer; raises InvalidRequest. `field` is its path."""
     if isinstance(content, str):
         return [content]
     paths = ((block, f"{field}[{index}]") for index, block in enumerate(content))
     return [
-        block.definition(tools, path)
+        definitions.text(block.tool_name, path)
         if isinstance(block, ToolReferenceBlock)
         else part(block, path)
         for block, path in paths

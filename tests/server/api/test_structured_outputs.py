@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,12 @@ def test_a_constraint_of_vllm_is_the_same_as_ours(
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match="structured_outputs"):
         rules(structured_outputs=value)
+
+
+def test_a_schema_in_a_long_text_is_refused_before_it_is_parsed() -> None:
+    long = json.dumps({"enum": ["a" * 2**16]})
+    with pytest.raises(ValidationError, match=r"a JSON Schema of at most 65536 bytes"):
+        rules(structured_outputs={"json": long})
 
 
 def test_it_is_the_only_constraint() -> None:

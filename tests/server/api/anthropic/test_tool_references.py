@@ -51,6 +51,13 @@ def test_a_reference_is_read_as_the_definition_of_its_tool(client: httpx.Client)
     assert read == tokens(client, found(text, other), SEARCH)
 
 
+def test_a_second_reference_is_read_as_the_name_of_its_tool(client: httpx.Client) -> None:
+    """A definition of 1 MB and 60,000 references to it would be 60 GB."""
+    name = {"type": "text", "text": '<function>{"name": "f"}</function>'}
+    read = tokens(client, found(REFERENCE, REFERENCE, REFERENCE), SEARCH, DEFERRED)
+    assert read == tokens(client, found(REFERENCE, name, name), SEARCH, DEFERRED)
+
+
 def test_a_tool_can_be_called_after_a_reference_to_it() -> None:
     choice = {"type": "tool", "name": "f"}
     body = {"max_tokens": 400, "seed": 1, "tools": [SEARCH, DEFERRED], "tool_choice": choice}
