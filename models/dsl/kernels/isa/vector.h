@@ -7,13 +7,14 @@
 
 enum { LANES = 16 };
 
-// The nearest cache that bytes are fetched into: 3 is the first, 2 the second. On x86 the first
-// cache is left to the CPU: measured on Zen 4. A core that runs in order, as the Cortex-A53, would
-// wait for the second one.
+// The caches that bytes are fetched into, and the nearest one for bytes that are not read in one
+// long run. On x86 it is the second: measured on Zen 4. A core that runs in order, as the
+// Cortex-A53, would wait for the second one.
+enum { SECOND_CACHE = 2, FIRST_CACHE = 3 };
 #if defined(__x86_64__)
-enum { NEAREST = 2 };
+enum { NEAREST = SECOND_CACHE };
 #else
-enum { NEAREST = 3 };
+enum { NEAREST = FIRST_CACHE };
 #endif
 
 typedef int32_t i32x16 __attribute__((vector_size(64)));

@@ -45,7 +45,8 @@ INLINE Cursor start_fetches(Fetches *fetches, size_t steps, const void *idle) {
 
 // Fetches the lines of a step into the second cache: the first one is in use.
 INLINE Cursor fetch_some(Cursor at) {
-    for (int i = 0; i < MAX_LINES; i++) __builtin_prefetch(at.from + at.offsets[i], 0, 2);
+    for (int i = 0; i < MAX_LINES; i++)
+        __builtin_prefetch(at.from + at.offsets[i], 0, SECOND_CACHE);
     const char *next = at.from + at.bytes;
     int is_end = next >= at.span->end;
     at.span += is_end & (at.span != at.last);

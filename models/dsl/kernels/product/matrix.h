@@ -61,7 +61,8 @@ enum { AHEAD = 32 };
 #endif
 
 INLINE void fetch_lines(const void *from, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at, 0, 3);
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)from + at, 0, FIRST_CACHE);
 }
 
 // Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
