@@ -14,6 +14,7 @@ import pytest
 from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.graph import make_graph
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.program import ProgramOptions
@@ -76,7 +77,7 @@ def test_a_compiled_decode_equals_numpy(
     parameters = [device.weights[name] for name in graph.parameters]
     caches, ours = device.slot(), device.slot()
     for position, token in enumerate(TOKENS):
-        numbers: Any = (np.array([value], np.int32) for value in (token, position, 1))
+        numbers: Any = (np.array([value], np.int32) for value in (token, position, ALL))
         logits, *caches = compiled(function_name(architecture), *numbers, *caches, *parameters)
         expected, (ours,) = device.decode([ours], [token], [position])
         assert logits.shape == (1, VOCABULARY)
