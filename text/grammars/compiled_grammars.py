@@ -115,11 +115,6 @@ class CompiledGrammars:
                 del self._kept[next(iter(self._kept))]
         return compiled
 
-    def drop(self, grammar: Grammar) -> None:
-        """Do not keep a grammar any longer."""
-        with self._lock:
-            self._kept.pop(grammar, None)
-
     def are_full(self) -> bool:
         """Whether the memory is exceeded even without the grammars that no answer uses."""
         with self._lock:

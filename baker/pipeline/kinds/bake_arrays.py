@@ -78,7 +78,6 @@ class ArraysToBake:
 
     located  where the weights are; None: in tensors with the names of the parameters
     texts    files to write, by name
-
     examples_are_calls  whether a golden example is one call of a function, for `require_stable`
     """
 

@@ -70,7 +70,7 @@ def _linear(data: ConfigJson, base: float, _: int, __: int) -> Rope:
 
 
 def _dynamic(data: ConfigJson, base: float, _: int, max_context: int) -> Rope:
-    """Positions are scaled in longer texts alone, which no program reads."""
+    """Not scaled: only texts longer than the context would be, and no program reads these."""
     data.number("factor", default=None)
     original = data.size("original_max_position_embeddings", default=max_context)
     if original < max_context:
