@@ -43,6 +43,8 @@ _FLAGS = (
     "--iree-vm-bytecode-module-strip-source-map=true",
     "--iree-llvmcpu-debug-symbols=false",
 )
+# The last phase that reads no object of a kernel.
+_BEFORE_KERNELS = "executable-targets"
 
 
 class CompileError(Exception):
@@ -83,27 +85,23 @@ class Compilation:
 
         models/dsl/mlir/stablehlo.py says which they are. `streamed` as in `build`.
 
-        `until` is `vmfb`, or a phase such as `stream`, whose output is text.
+        `until` is `vmfb`, or a phase such as `stream`, whose output is text and needs no kernel.
         """
         self.compiler = compiler_for(target)
-        self._phase = () if until == "vmfb" else (f"--compile-to={until}",)
+        self._until = until
         self._source, self._output = source, output
         self._process: subprocess.Popen[bytes] | None = None
         self._cancelled = threading.Event()
+        names = tuple(kernels)
         with ExitStack() as stack:
             objects = stack.enter_context(temporary_folder("kernels.", output.parent))
-            pool = stack.enter_context(ThreadPoolExecutor(1, "compiler"))
+            pool = stack.enter_context(ThreadPoolExecutor(2, "compiler"))
             stack.callback(self._cancel)
             self._built = pool.submit(
-                build,
-                tuple(kernels),
-                target,
-                objects,
-                chains,
-                self._cancelled,
-                streamed=streamed,
+                build, names, target, objects, chains, self._cancelled, streamed=streamed
             )
-            self._done = pool.submit(self._compile, objects)
+            calls_kernels = bool(names or chains)
+            self._done = pool.submit(self._compile, objects, calls_kernels=calls_kernels)
             self._running = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -119,6 +117,7 @@ class Compilation:
 
     def wait(self) -> None:
         """Wait until the output is written; raises KernelError or CompileError."""
+        self._built.result()
         self._done.result()
 
     def _cancel(self) -> None:
@@ -126,18 +125,24 @@ class Compilation:
         if (process := self._process) is not None:
             kill(process)
 
-    def _compile(self, objects: Path) -> None:
-        """Compile the program, after the kernels; raises KernelError or CompileError."""
-        self._built.result()
-        command = [
-            find_tool("iree-compile"),
-            *self.compiler.flags,
-            f"--iree-hal-executable-object-search-path={objects}",
-            *self._phase,
-            str(self._source),
-            "-o",
-            str(self._output),
-        ]
+    def _compile(self, objects: Path, *, calls_kernels: bool) -> None:
+        """Compile the program; kernels are built meanwhile. Raises KernelError or CompileError."""
+        if self._until != "vmfb":
+            self._run(self._source, self._output, f"--compile-to={self._until}")
+        elif not calls_kernels:
+            self._run(self._source, self._output)
+        else:
+            compiled = objects / "program.mlirbc"
+            phase = f"--compile-to={_BEFORE_KERNELS}"
+            self._run(self._source, compiled, phase, "--emit-mlir-bytecode")
+            self._built.result()
+            search = f"--iree-hal-executable-object-search-path={objects}"
+            self._run(compiled, self._output, f"--compile-from={_BEFORE_KERNELS}", search)
+
+    def _run(self, source: Path, output: Path, *options: str) -> None:
+        """Run iree-compile; raises CompileError."""
+        tool = find_tool("iree-compile")
+        command = [tool, *self.compiler.flags, *options, str(source), "-o", str(output)]
         # Temporary files of a killed compiler are removed with the output's folder.
         environment = {**os.environ, **dict.fromkeys(_TEMPORARY, str(self._output.parent))}
         # A file: diagnostics may be large, and a full pipe would block the compiler.
