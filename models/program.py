@@ -159,18 +159,9 @@ class ProgramOptions(StorageOptions):
         return tuple(sorted({1, *several}))
 
     def entry_points(self, blocks: Sequence[int] = ()) -> tuple[EntryPoint, ...]:
-        """The entry points to compile; `blocks` are the sizes of the kind prefill_block.
-
-        The first chunk of a prompt has its own entry point: it attends to itself alone, and reading
-        an empty cache would take a third of its time.
-        """
+        """The entry points to compile; `blocks` are the sizes of the kind prefill_block."""
         prefills = [self._entry_point("prefill", tokens=tokens) for tokens in self.prefill_tokens]
         embed = dataclasses.replace(prefills[-1], name=f"embed_{self.chunk}", kind="embed")
-        if self.chunk < self.context:
-            first = dataclasses.replace(
-                prefills[-1], name=f"prefill_first_{self.chunk}", keys=self.chunk
-            )
-            prefills.append(first)
         decodes = [self._entry_point("decode", batch=batch) for batch in self.decode_batches]
         verifies = [self._entry_point("verify", tokens=tokens) for tokens in self.verify_tokens]
         if self.pair_tokens:

@@ -130,18 +130,6 @@ def test_a_classic_mistake_would_be_seen(device: Device, decoded: Array, wrong: 
     assert difference.max() > 20 * TOLERANCE
 
 
-def test_the_first_chunk_has_an_entry_point_that_looks_at_nothing_else(device: Device) -> None:
-    """Whatever lies behind it in the caches; the one for any chunk computes the same."""
-    first, general = "prefill_first_8", "prefill_8"
-    actual = device.call(first, [TOKENS[:8], [0]], device.slot())
-    expected = device.call(general, [TOKENS[:8], [0]], device.slot())
-    for left, right in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(left, right, atol=TOLERANCE)
-    full = [np.full_like(cache, np.nan) for cache in device.slot()]
-    for left, right in zip(device.call(first, [TOKENS[:8], [0]], full), actual, strict=True):
-        assert np.array_equal(left[:8], right[:8])
-
-
 @pytest.mark.parametrize(("size", "least", "most"), [(3, 0.0, 2e-4), (9, 2e-3, 0.2)])
 def test_bf16_weights(size: int, least: float, most: float) -> None:
     """Decoding and short chunks keep activations to 2^-16 of their sum; longer ones round them."""
