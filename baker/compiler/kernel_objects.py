@@ -52,6 +52,9 @@ STREAMED_FLAG = "-DSTREAMED=1"
 
 NO_CHAINS: Mapping[str, str] = MappingProxyType({})
 
+# What many kernels include, in the folder of Hearth's C files, and what clang makes of it.
+_INTRINSICS, _PRECOMPILED = "isa/intrinsics.h", "intrinsics.pch"
+
 # The text that dot.h writes into an object.
 _DOT_NAME = re.compile(rb"hearth dot: ([a-z0-9]+)\0")
 
@@ -79,10 +82,11 @@ def build(
     with as_file(files("hearthd.models.dsl") / "kernels") as sources:
         flags = (*FLAGS, STREAMED_FLAG) if streamed else FLAGS
         clang = _Clang(target, folder, sources, cancelled or threading.Event(), flags)
-        # The kernels take longer than the chains.
         with ThreadPoolExecutor(os.cpu_count(), "clang") as pool:
-            objects = pool.map(clang.compile_kernel, names)
             chain_objects = pool.map(clang.compile_chain, chains, chains.values())
+            if names:
+                clang.precompile()
+            objects = pool.map(clang.compile_kernel, names)
             contents = [path.read_bytes() for path in objects]
             for _ in chain_objects:
                 pass
@@ -99,41 +103,42 @@ class _Clang:
     cancelled: threading.Event
     flags: tuple[str, ...]
 
+    def precompile(self) -> None:
+        """Read the header of instructions once for all kernels; raises KernelError."""
+        header = self.sources / _INTRINSICS
+        self._run(_INTRINSICS, "-x", "c-header", str(header), "-o", _PRECOMPILED)
+
     def compile_kernel(self, name: str) -> Path:
-        """The object of a kernel; raises KernelError."""
+        """The object of a kernel, after `precompile`; raises KernelError."""
         kernel = KERNELS[name]
-        return self._compile(name, self.sources / kernel.file, kernel.macros)
+        defines = [f"-D{macro}={value}" for macro, value in kernel.macros.items()]
+        source = self.sources / kernel.file
+        return self._compile(name, source, "-include-pch", _PRECOMPILED, *defines)
 
     def compile_chain(self, name: str, text: str) -> Path:
         """The object of a chain with this text; raises KernelError."""
         # A relative path: an object has the path of its source.
         source = Path(f"{name}.c")
         (self.folder / source).write_text(text, encoding="utf-8", newline="\n")
-        return self._compile(name, source, {})
+        return self._compile(name, source)
 
-    def _compile(self, name: str, source: Path, macros: Mapping[str, str]) -> Path:
+    def _compile(self, name: str, source: Path, *arguments: str) -> Path:
+        self._run(name, f"-I{self.sources}", *arguments, "-c", str(source), "-o", f"{name}.o")
+        return self.folder / f"{name}.o"
+
+    def _run(self, name: str, *arguments: str) -> None:
+        """Run clang in the folder; raises KernelError."""
         if self.cancelled.is_set():
             raise KernelError(f"{name} was not compiled: the bake ends")
         machine = self.target.triple.partition("-")[0]
         # `python -m ziglang` takes the time of a Python process.
         command = [_zig(), "cc", "-target", f"{machine}-linux-gnu", f"-mcpu={_cpu(self.target)}"]
-        defines = [f"-D{macro}={value}" for macro, value in macros.items()]
-        arguments = [
-            *self.flags,
-            f"-I{self.sources}",
-            *defines,
-            "-c",
-            str(source),
-            "-o",
-            f"{name}.o",
-        ]
         with child_process(
-            [*command, *arguments], cwd=self.folder, stderr=subprocess.PIPE
+            [*command, *self.flags, *arguments], cwd=self.folder, stderr=subprocess.PIPE
         ) as process:
             diagnostics = process.communicate()[1].decode(errors="replace")
         if process.returncode:
             raise KernelError(f"{name} does not compile: {_first_error(diagnostics)}")
-        return self.folder / f"{name}.o"
 
 
 def _zig() -> str:

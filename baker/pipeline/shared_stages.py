@@ -161,9 +161,6 @@ def compile_in_background(
         compiled = CompiledProgram(
             compilation=compilation, graph=hashlib.sha256(program).hexdigest()
         )
-        # They take all cores for a moment. The compiler then leaves cores to the block.
-        with workspace.progress.stage("build the kernels"):
-            _ = compilation.kernels
         yield compiled
         with workspace.progress.stage("wait for the compiler"):
             compilation.wait()

@@ -92,7 +92,7 @@ def test_the_c_compiler_is_recorded_only_with_kernels() -> None:
 def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
     target = replace(find_target("x86_64-v3"), cpu="nonesuch")
     with (
-        pytest.raises(KernelError, match=r"linear_int8_g32 does not compile: .*nonesuch"),
+        pytest.raises(KernelError, match=r"does not compile: .*nonesuch"),
         Compilation(tmp_path / "in", tmp_path / "out", target, kernels=[DOT]) as compilation,
     ):
         compilation.wait()

@@ -2,6 +2,7 @@
 #ifndef HEARTH_BF16_H
 #define HEARTH_BF16_H
 
+#include "isa/intrinsics.h"
 #include "isa/vector.h"
 
 // Whether the CPU also multiplies sixteen rows at once.
@@ -20,7 +21,6 @@ INLINE u32x16 load_pairs(const uint16_t *from) {
 
 // For each lane, adds the product of the second column, then of the first one.
 #ifdef __AVX512BF16__
-#include <immintrin.h>
 INLINE f32x16 dot_pairs(f32x16 sums, u32x16 x, u32x16 y) {
     return (f32x16)_mm512_dpbf16_ps((__m512)sums, (__m512bh)x, (__m512bh)y);
 }

@@ -21,6 +21,7 @@
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
+#include "isa/intrinsics.h"
 #include "product/matrix.h"
 
 // The int8 parts of a rounded activation: two for 16 bits, one for 8 bits.
@@ -37,7 +38,6 @@ enum { PARTS = ACTIVATION_BITS / 8, MAX_PARTS = 2 };
 #endif
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
-#include <immintrin.h>
 #if TILES
 #define DOT_NAME "amx"
 #else
@@ -61,7 +61,6 @@ INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
 }
 
 #elif defined(__AVXVNNI__)
-#include <immintrin.h>
 #define DOT_NAME "avxvnni"
 // As with AVX-512, in two halves.
 #define DOT_OFFSET 128
@@ -81,7 +80,6 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 #define ADD_PAIRS _mm256_dpwssd_avx_epi32
 
 #elif defined(__AVX2__)
-#include <immintrin.h>
 #define DOT_NAME "avx2"
 #define DOT_OFFSET 0
 #define dot_bytes dot_quad

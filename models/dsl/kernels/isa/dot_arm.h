@@ -5,8 +5,7 @@
 #ifndef HEARTH_DOT_ARM_H
 #define HEARTH_DOT_ARM_H
 
-#include <arm_neon.h>
-
+#include "isa/intrinsics.h"
 #include "product/matrix.h"
 
 #define DOT_OFFSET 0

@@ -3,13 +3,8 @@
 #ifndef HEARTH_LOOKUP_H
 #define HEARTH_LOOKUP_H
 
+#include "isa/intrinsics.h"
 #include "isa/vector.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
-#endif
 
 enum { TABLE_LANES = 64 };
 

@@ -8,8 +8,7 @@
 #ifndef HEARTH_BF16_TILES_H
 #define HEARTH_BF16_TILES_H
 
-#include <immintrin.h>
-
+#include "isa/intrinsics.h"
 #include "isa/vector.h"
 
 // Columns of a tile. A panel of MAX_PANEL tiles of 32 outputs takes 40 KiB of stack: a worker has
