@@ -16,7 +16,7 @@ from hearthd.models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-__all__ = ["expert_factors", "expert_sum", "router_logits", "top_indices"]
+__all__ = ["expert_factors", "expert_sum", "few_router_logits", "top_indices"]
 
 _LANES = 16  # as the kernels have them
 _MAX_EXTENT, _MAX_CHOSEN = 4096, 64  # as they have room for
@@ -30,7 +30,7 @@ def _shares(count: int) -> tuple[int, int]:
     return share, -(-count // share)
 
 
-# --- router_logits
+# --- few_router_logits
 
 
 def _logit_limits(types: Types, _: Attrs) -> None:
@@ -51,10 +51,10 @@ def _logit_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     )
 
 
-router_logits: Fused = Fused(
-    name="router_logits",
-    doc=f"`f.router_logits`: at most {f.PROJECTED_ROWS} rows f32 (N, E) times a matrix f32 (X, E).",
-    reference=f.router_logits.op.reference,
+few_router_logits: Fused = Fused(
+    name="few_router_logits",
+    doc=f"`f.few_router_logits` of x f32 (N, E), N <= {f.PROJECTED_ROWS}, and W f32 (X, E).",
+    reference=f.few_router_logits.op.reference,
     limits=_logit_limits,
     kernel=_logit_kernel,
     samples=lambda rng: [
