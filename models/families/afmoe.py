@@ -30,7 +30,7 @@ from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families import exaone4
 from hearthd.models.families.gemma3 import GemmaBlock, GemmaModel
 from hearthd.models.families.glm4moe import corrected_experts, corrected_experts_from_gguf
-from hearthd.models.families.lfm3 import HeadGatedAttention
+from hearthd.models.families.lfm3 import NormedGatedAttention
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -45,7 +45,7 @@ class Config(ExpertsConfig, exaone4.Config):
     """The shape of a model."""
 
 
-class GatedColumnsAttention(HeadGatedAttention):
+class GatedColumnsAttention(NormedGatedAttention):
     """Attention whose results are each multiplied by a number from 0 to 1."""
 
     def __init__(self, config: Config) -> None:

@@ -19,7 +19,7 @@ from hearthd.models.decoder.config.decoder_config import (
     local_rope_base,
 )
 from hearthd.models.decoder.config.rope_scaling import Rope
-from hearthd.models.decoder.layers import MLP, NormedAttention, rotated
+from hearthd.models.decoder.layers import MLP, Attention, NormedAttention, rotated
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
@@ -54,7 +54,7 @@ class Config(lfm2.Config):
         return replace(self, **Rope(base=self.local_rope_base).fields)
 
 
-class HeadGatedAttention(NormedAttention):
+class HeadGatedAttention(Attention):
     """Attention whose heads are each multiplied by a number from 0 to 1."""
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -74,6 +74,10 @@ class HeadGatedAttention(NormedAttention):
         return ops.broadcast(self.gate_proj(x), shape=heads.shape, axes=(0, 1))
 
 
+class NormedGatedAttention(HeadGatedAttention, NormedAttention):
+    """The same with normalized heads."""
+
+
 class Lfm3(Lfm2):
     """Blocks with norms before and after attention or a convolution."""
 
@@ -82,7 +86,7 @@ class Lfm3(Lfm2):
     @override
     def block(self, layer: int) -> GemmaBlock:
         config = self.config
-        mixer = HeadGatedAttention(config) if config.attends[layer] else ShortConv(config)
+        mixer = NormedGatedAttention(config) if config.attends[layer] else ShortConv(config)
         return GemmaBlock(config, mixer, MLP(config))
 
 

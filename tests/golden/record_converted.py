@@ -76,6 +76,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_layer": 3,
     },
     "orion-": {"architectures": ["OrionForCausalLM"]},
+    "pangu-embedded": {"architectures": ["PanguEmbeddedForCausalLM"]},
     "qwen35": {"mtp_num_hidden_layers": 1},
     "xverse-": {"architectures": ["XverseForCausalLM"]},
 }  # fmt: skip

@@ -42,8 +42,8 @@ class Counts:
 
 
 NORMED_HEADS = (
-    "bailingmoe2", "dots1", "exaone-moe", "glm4moe", "lfm2", "lfm2moe", "lfm2-vl", "mellum",
-    "qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe",
+    "bailingmoe2", "dots1", "exaone-moe", "glm4moe", "hy_v3", "lfm2", "lfm2moe", "lfm2-vl",
+    "mellum", "qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe",
 )  # fmt: skip
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
@@ -114,6 +114,8 @@ COUNTS = {
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     **dict.fromkeys(("minimax-m2", "olmoe"), Counts(products=7, needed=2, stacked=False)),
     "phi3": Counts(products=4, stacked=False),
+    "smallthinker": Counts(gate=("gated_silu", 0)),
+    "spark2_5": Counts(gate=("gated_silu", 0), by_gate=1),
     **dict.fromkeys(NORMED_HEADS, Counts(rotations="norm_rope")),
     **dict.fromkeys(
         ("qwen3next", "qwen35", "qwen35-images", "qwen35moe", "qwen35moe-images"),
@@ -136,6 +138,8 @@ COUNTS = {
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
 LAST_UNTURNED = ("afmoe", "cohere2", "exaone-moe", "llama4", "smollm3")
+# Architectures whose first layer here has none.
+FIRST_UNTURNED = ("granite_swa", "granitemoe_swa", "smallthinker")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
     "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
@@ -158,6 +162,13 @@ def _of_router(architecture: str, routed: int) -> dict[str, int]:
     if architecture == "llama4":  # its factors multiply inputs, and nothing is added
         counts["expert_sum"] = 0
     return counts
+
+
+def _unturned(architecture: str, *, is_whole: bool) -> int:
+    """Queries and keys without positions, of the last layer the queries where it is complete."""
+    if architecture in LAST_UNTURNED:
+        return 2 if is_whole else 1
+    return 2 if architecture in FIRST_UNTURNED else 0
 
 
 def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, int]:
@@ -187,7 +198,6 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     norm, norms = per_layer.norms
     gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
-    no_positions = 1 if architecture in LAST_UNTURNED else 0
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     convolutions = NOT_ATTENDING.get(architecture, recurrent)
     attending = whole - convolutions
@@ -210,7 +220,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
         per_layer.rotations: (
-            2 * attending + (partial or -shared) - no_positions * (2 if whole == layers else 1)
+            2 * attending + (partial or -shared) - _unturned(architecture, is_whole=whole == layers)
         ),
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + (shared_mlps if per_layer.experts > 2 else 0),

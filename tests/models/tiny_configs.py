@@ -121,6 +121,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "granitemoe_swa": {**_SWASH, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
+    "hy_v3": _CORRECTED,
     "jais2": {"rotary_width": 64, **_BIASES},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
@@ -144,6 +145,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
+    "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {
@@ -151,6 +153,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "routed": (False, True, False), "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 2.5,
     },
+    "pangu-embedded": {"attention_bias": True, "output_bias": True},
     "phi2": {"rotary_width": 32, "tied": False, **_BIASES},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
@@ -170,7 +173,15 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen35-images": {**_DELTA_NET, **_MROPE_TOWER},
     "qwen35moe": _DELTA_NET_EXPERTS,
     "qwen35moe-images": {**_DELTA_NET_EXPERTS, **_MROPE_TOWER},
+    "smallthinker": {
+        **_EXPERTS, "routed": (True,) * 3, "scores": SIGMOID, "windows": (None, 32, 32),
+        "rotated": (False, True, True),
+    },
     "smollm3": {"rotated": (True, True, False)},
+    "spark2_5": {
+        "rotary_width": 32, "windows": (32, 32, None), "local_rotary_width": 64,
+        "local_rope_base": 1e3,
+    },
     "stablelm": {"rotary_width": 32, "attention_bias": True},
     "starcoder2": _BIASES,
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.models.families.autumn_cases import AUTUMN_CASES
 from tests.models.families.case_arguments import (
     AFMOE,
     CORRECTED,
@@ -162,4 +163,5 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
             "n_routed_experts": 8, "n_group": 4, "topk_group": 2,
         },
     }),
+    *AUTUMN_CASES,
 )  # fmt: skip

@@ -23,6 +23,7 @@ from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
+from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
@@ -39,6 +40,7 @@ from tests.models.families.gguf_keys import (
 )
 from tests.models.families.gguf_latent import latent
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
+from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,10 +56,8 @@ if TYPE_CHECKING:
 _ROTATES_NEIGHBORS = (
     "arcee", "baichuan", "internlm2", "llama", "minicpm", "olmo", "xverse",
     "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
-    "mistral3", "nemotron_h", "nemotron_h_moe",
+    "mistral3", "nanbeige", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
-# Architectures that the gguf package does not know, and those whose names of tensors they have.
-_NAMED_AS = {"granite_swa": "granite", "mellum": "qwen3moe"}
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
@@ -83,7 +83,7 @@ def write_gguf(
     if special:
         add_byte_vocabulary(writer, special)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    named_as = _NAMED_AS.get(architecture, architecture)
+    named_as = NAMED_AS.get(architecture, architecture)
     names = gguf.get_tensor_name_map(architectures[named_as], _blocks(config))
     numbers: dict[str, list[float]] = {}
     for name, values in _split(_tensors(SafetensorsSource(folder)), architecture, config):
@@ -92,7 +92,7 @@ def write_gguf(
             continue
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if name.endswith(_OWN_NAMES):
+        if name.endswith(OWN_NAMES):
             stored = re.sub(r"^\w+\.layers", "blk", name)
         elif ".nextn." in name:
             stored = name
@@ -121,6 +121,8 @@ def add_byte_vocabulary(writer: Any, special: Sequence[str]) -> None:
 
 def _blocks(config: DecoderConfig) -> int:
     """The blocks of a file: a layer that predicts further tokens is the last one."""
+    if isinstance(config, NanbeigeConfig):
+        return config.stored_layers
     return config.layers + (isinstance(config, MtpConfig) and config.mtp)
 
 
@@ -156,38 +158,6 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         yield _TEXT_MODEL.sub("model.", name), np.stack(matrices)
 
 
-# As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.
-_RENAMED_PARTS = {
-    "block_sparse_moe.experts.w1": "mlp.experts.gate_proj",
-    "block_sparse_moe.experts.w2": "mlp.experts.down_proj",
-    "block_sparse_moe.experts.w3": "mlp.experts.up_proj",
-    "feed_forward.experts.w1": "mlp.experts.gate_proj",
-    "feed_forward.experts.w2": "mlp.experts.down_proj",
-    "feed_forward.experts.w3": "mlp.experts.up_proj",
-    "feed_forward.expert_bias": "exp_probs_b.bias",
-    "mlp.e_score_correction_bias": "exp_probs_b.bias",
-    "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
-    "mlp.expert_bias": "exp_probs_b.bias",
-    "mlp.gate.expert_bias": "exp_probs_b.bias",
-    "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
-    "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
-    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
-    "mixer.experts.up_proj.weight": "ffn_up_exps.weight",
-    "mixer.experts.down_proj.weight": "ffn_down_exps.weight",
-    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
-    "experts.down_proj": "ffn_down_exps.weight",
-    "router.scale": "ffn_gate_inp.scale",
-    "router.per_expert_scale": "ffn_down_exps.scale",
-}
-# Names that have no entry in the map of the gguf package.
-_OWN_NAMES = (
-    "exp_probs_b.bias",
-    "_exps.weight",
-    "_inp.weight",
-    "_sinks.weight",
-    "_shexp.weight",
-    ".scale",
-)
 _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts
 
 
@@ -207,6 +177,7 @@ _CONVERTED = {
     "gpt-oss": gpt_oss,
     "gpt2": gpt2,
     "granite_swa": granite_swa,
+    "hy_v3": lambda name, values: iter([(name, values)]),
     "llama4": _transposed_experts,
     "qwen3vlmoe": _transposed_experts,
 }
@@ -224,7 +195,7 @@ def _split(
     renamed = {
         "shared_mlp.output_linear": f"{mlp}.down_proj",
         "block_sparse_moe.output_linear": "mlp.experts.down_proj",
-        **_RENAMED_PARTS,
+        **RENAMED_PARTS,
     }
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):

@@ -8,6 +8,7 @@ import gguf
 
 from benchmarks.synthetic_shapes import keys_of
 from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.dsl.functions.routing import CHOSEN
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_gemma import (
     gemma2_keys,
@@ -99,6 +100,14 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
     }
 
 
+def _two_ropes(config: Any) -> dict[str, Any]:
+    return {
+        "rope.dimension_count": config.rotary_width,
+        "rope.dimension_count_swa": config.local_rotary_width,
+        "rope.freq_base_swa": config.local_rope_base,
+    }
+
+
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
     "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
@@ -150,6 +159,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "rope.scaling.finetuned": False,
     },
     "granitemoe": _granite,
+    "hy_v3": lambda config: {
+        "expert_gating_func": 2,
+        "expert_weights_norm": config.normalized,
+        "expert_weights_scale": config.factor,
+    },
     "jina-bert-v3": _rotary,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
@@ -167,6 +181,10 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "minicpm3": minicpm3_keys,
     "mistral3": _mistral3,
     "modern-bert": _modern_bert,
+    "nanbeige": lambda config: {
+        "num_loops": config.loops,
+        "skip_loop_final_norm": not config.loop_norm,
+    },
     "nomic-bert": _rotary,
     "nomic-bert-moe": _nomic_moe,
     "nemotron": lambda config: {"rope.dimension_count": config.rotary_width},
@@ -181,6 +199,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "qwen3vlmoe": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
     "qwen3next": lambda config: _without_sections(keys_of(config)),
     "qwen35": keys_of,
+    "smallthinker": lambda config: {
+        "expert_gating_func": 1 if config.scores == CHOSEN else 2,
+        **({"attention.sliding_window": config.windows[1]} if config.windows else {}),
+    },
+    "spark2_5": lambda config: _two_ropes(config) | window_keys(config),
     "stablelm": lambda config: {
         "rope.dimension_count": config.rotary_width,
         "use_parallel_residual": False,

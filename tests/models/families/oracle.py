@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 from torch.overrides import TorchFunctionMode
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from tests.models.families import bailing_torch
+from tests.models.families import bailing_torch, torch_models
+from tests.models.families.autumn_cases import IN_TORCH
 from tests.models.families.cases import SMALL, random_tensors
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def save_pretrained(case: Case, folder: Path) -> None:
     """Save the case's model, with random weights, as transformers does."""
     if case.config == "BailingMoeV2Config":
         bailing_torch.save({**SMALL, **case.arguments}, folder)
+        return
+    if case.config == IN_TORCH:
+        torch_models.save({**SMALL, **case.arguments}, folder)
         return
     kind = getattr(transformers, case.config)
     usual = {key: SMALL[key] for key in SMALL if not isinstance(getattr(kind, key, None), property)}
@@ -70,6 +74,8 @@ def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
     with _ExactProducts():
         if bailing_torch.is_in(folder):
             return bailing_torch.logits(folder, tokens)
+        if torch_models.is_in(folder):
+            return torch_models.logits(folder, tokens)
         return _logits(load(folder), tokens)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
+from tests.models.families.autumn_sizes import AUTUMN_SIZES
 from tests.models.families.expert_sizes import EXPERT_SIZES
 from tests.models.families.layer_norm_sizes import LAYER_NORM_SIZES
 from tests.models.families.size import Size, decoder
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
+    **AUTUMN_SIZES,
     **EXPERT_SIZES,
     **LAYER_NORM_SIZES,
     # tiiuae/Falcon3-1B-Instruct

@@ -14,6 +14,7 @@ from hearthd.baker.pipeline.recipe import recipes
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
 from hearthd.models.families.whisper import Config
 from hearthd.models.speech.speech_entry_points import SpeechOptions
+from tests.models.families.autumn_sizes import AUTUMN_SIZES
 from tests.models.families.published_sizes import compile_program, graphs_of, is_function_of
 from tests.models.families.size_table import SIZES
 
@@ -63,6 +64,7 @@ COVERED = (
     ("granite-swash-moe", "native", "decode_4"),
     ("granite4-h", "native", "prefill_128"),
     ("granite4-h-moe", "bf16", "prefill_16"),
+    *((name, "native", "prefill_16") for name in AUTUMN_SIZES),
     ("hunyuan", "f32", "prefill_16"),
     ("hunyuan-a13b", "native", "prefill_16"),
     ("internlm2", "native", "prefill_16"),

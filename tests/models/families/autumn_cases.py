@@ -1,0 +1,67 @@
+"""Tiny models of autumn 2026: rows of `EXPERT_CASES`, with experts and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.models.families.case_arguments import DEFAULT, EXPERTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# In place of a configuration's class in transformers: see torch_models.py.
+IN_TORCH = "torch"
+_SLIDES = ["sliding_attention", "full_attention", "sliding_attention"]
+SPARK: Mapping[str, Any] = {
+    "model_type": "spark2_5", "hidden_act": "gelu", "gate_attn_act_mode": "sigmoid",
+    "headwise_attn_output_gate": True, "sliding_window": 40, "layer_types": _SLIDES,
+    "rope_parameters": {
+        "full_attention": DEFAULT | {"partial_rotary_factor": 0.5},
+        "sliding_attention": DEFAULT | {"partial_rotary_factor": 1.0, "rope_theta": 3000.0},
+    },
+}  # fmt: skip
+SMALLTHINKER: Mapping[str, Any] = {
+    "model_type": "smallthinker", "intermediate_size": None, "rope_theta": 5000.0,
+    "moe_num_primary_experts": 7, "moe_num_active_primary_experts": 3, "moe_ffn_hidden_size": 20,
+    "num_hidden_layers": 5, "sliding_window_size": 40,
+}  # fmt: skip
+HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
+# Each row: see `EXPERT_CASES`.
+AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
+    ("hy_v3", "HYV3Config", {
+        "hy3": {**HY_V3, "rope_parameters": DEFAULT},
+        "shared": {
+            **HY_V3, "num_shared_experts": 2, "tie_word_embeddings": True,
+            "mlp_layer_types": ["dense", "dense", "sparse"],
+        },
+    }, {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True}),
+    ("maincoder", IN_TORCH, {
+        "maincoder": {"model_type": "maincoder", "rope_theta": 5000.0, "use_qk_norm": True},
+        "tied": {"model_type": "maincoder", "rope_theta": 1e4, "tie_word_embeddings": True},
+    }),
+    ("nanbeige", IN_TORCH, {
+        "nanbeige": {"model_type": "nanbeige", "rope_theta": 5000.0, "num_loops": 2},
+        "thrice": {
+            "model_type": "nanbeige", "rope_theta": 1e4, "num_loops": 3, "num_hidden_layers": 2,
+            "skip_loop_final_norm": True, "tie_word_embeddings": True,
+        },
+    }),
+    ("pangu-embedded", "LlamaConfig", {
+        "pangu": {"attention_bias": True, "tie_word_embeddings": True},
+        "plain": {"rope_parameters": DEFAULT},
+    }, {"model_type": "PanguEmbedded"}),
+    ("smallthinker", IN_TORCH, {
+        "smallthinker": {
+            **SMALLTHINKER, "rope_layout": [0, 1, 1, 1, 0], "tie_word_embeddings": True,
+            "sliding_window_layout": [0, 1, 1, 1, 0], "moe_primary_router_apply_softmax": False,
+        },
+        "softmax": {
+            **SMALLTHINKER, "rope_layout": [1] * 5, "sliding_window_layout": [0] * 5,
+            "moe_primary_router_apply_softmax": True,
+        },
+    }),
+    ("spark2_5", IN_TORCH, {
+        "spark": SPARK,
+        "tied": {**SPARK, "tie_word_embeddings": True, "num_key_value_heads": 1},
+    }),
+)  # fmt: skip

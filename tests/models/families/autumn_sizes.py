@@ -1,0 +1,46 @@
+"""A published size of families of autumn 2026, with few layers: see size_table.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl.functions.routing import SIGMOID
+from tests.models.families.size import Size, decoder
+from tests.models.families.size_fields import CORRECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Source: config.json of the repository that is named, or its defaults in transformers.
+AUTUMN_SIZES: Mapping[str, Size] = {
+    # tencent/Hy3-preview
+    "hy3": decoder(
+        4096, 13312, 64, 8, 128, 120832,
+        tied=False, experts=192, experts_per_token=8, expert_ffn=1536, shared_ffn=1536,
+        factor=2.826, **CORRECTED,
+    ),
+    # Maincode/Maincoder-1B
+    "maincoder": decoder(1536, 4096, 16, 4, 96, 151936),
+    # Nanbeige/Nanbeige4.2-3B, by its parameters where its configuration is not known: the MLP
+    "nanbeige4.2": decoder(
+        3072, 10240, 48, 8, 128, 166144, rope_base=7e7, tied=False, loops=2, loop_norm=True
+    ),
+    # FreedomIntelligence/openPangu-Embedded-7B-V1.1
+    "pangu-embedded": decoder(
+        4096, 12800, 32, 8, 128, 153376,
+        rope_base=1.6e7, tied=False, attention_bias=True, output_bias=True,
+    ),
+    # PowerInfer/SmallThinker-21BA3B-Instruct
+    "smallthinker": decoder(
+        2560, 768, 28, 4, 128, 151936,
+        rope_base=1.5e6, tied=False, experts=64, experts_per_token=6, expert_ffn=768,
+        routed=(True, True), normalized=True, scores=SIGMOID, windows=(None, 4096),
+        rotated=(False, True),
+    ),
+    # XHToken/Spark-X2.5-4B
+    "spark2.5": decoder(
+        2560, 10240, 16, 4, 256, 131072,
+        rope_base=5e6, rotary_width=64, local_rotary_width=256, local_rope_base=1e4,
+        windows=(512, None),
+    ),
+}  # fmt: skip
