@@ -93,9 +93,12 @@ def partial_fields(data: ConfigJson, usual: float, *, activation: str = "silu") 
     return {**fields, "rotary_width": int(fields["head_dim"] * share)}
 
 
-def partial_fields_from_gguf(data: GgufMetadata, usual: float) -> dict[str, Any]:
-    """As `partial_fields`, from GGUF metadata."""
+def partial_fields_from_gguf(
+    data: GgufMetadata, usual: float, *, heads: int | None = None
+) -> dict[str, Any]:
+    """As `partial_fields`, from GGUF metadata; for `heads` see `from_gguf_metadata`."""
     head_dim = data.size("attention.key_length", default=None)
     head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
     width = data.size("rope.dimension_count", default=int(head_dim * usual))
-    return {**from_gguf_metadata(data, rope_width=width), "rotary_width": width}
+    fields = from_gguf_metadata(data, rope_width=width, heads=heads)
+    return {**fields, "rotary_width": width}

@@ -85,9 +85,9 @@ def two_ropes_fields(data: ConfigJson, *, activation: str = "silu") -> dict[str,
     }
 
 
-def two_ropes_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """As `two_ropes_fields`, from GGUF metadata."""
-    fields = partial_fields_from_gguf(data, 1.0)
+def two_ropes_from_gguf(data: GgufMetadata, *, heads: int | None = None) -> dict[str, Any]:
+    """As `two_ropes_fields`, from GGUF metadata; for `heads` see `from_gguf_metadata`."""
+    fields = partial_fields_from_gguf(data, 1.0, heads=heads)
     return {
         **fields,
         "local_rope_base": data.number("rope.freq_base_swa", default=fields["rope_base"]),

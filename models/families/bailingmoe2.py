@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import EXPERT_FOLDER_NAMES, EXPERT_GGUF_NAMES
 from hearthd.models.decoder.partial_rope import partial_fields, partial_fields_from_gguf
@@ -32,7 +32,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json; Ling 1 and 1.5 have the same `model_type` and another router."""
     scores = data.text("score_function", default="softmax")
     if scores != SIGMOID:
-        raise ConfigError(f"config.json: score_function: got {scores!r:.80}, supported: {SIGMOID}")
+        raise OtherFamily(f"config.json: score_function: got {scores!r:.80}, supported: {SIGMOID}")
     data.fixed(moe_router_enable_expert_bias=True, use_bias=False, use_qk_norm=True)
     data.fixed(norm_head=False, use_qkv_bias=False, use_rmsnorm=True)
     data.ignore("embedding_dropout", "norm_softmax", "output_dropout", "router_dtype")

@@ -33,7 +33,8 @@ class Config(DecoderConfig):
     logit_scale: float
 
 
-def _norm(width: int, eps: float) -> nn.LayerNorm:
+def norm_without_bias(width: int, eps: float) -> nn.LayerNorm:
+    """A norm that subtracts the mean."""
     return nn.LayerNorm(width, eps, bias=False)
 
 
@@ -44,11 +45,11 @@ class Cohere(DecoderModel):
 
     def __init__(self, config: Config) -> None:
         blocks = [
-            ParallelBlock(config, Attention(config), MLP(config), _norm)
+            ParallelBlock(config, Attention(config), MLP(config), norm_without_bias)
             for _ in range(config.layers)
         ]
         super().__init__(config, blocks)
-        self.norm = _norm(config.hidden, config.norm_eps)
+        self.norm = norm_without_bias(config.hidden, config.norm_eps)
 
     @override
     def logits(self, x: Tensor) -> Tensor:

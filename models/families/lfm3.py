@@ -67,7 +67,11 @@ class HeadGatedAttention(Attention):
         query, key, value = self.heads(x)
         mixed = cache.attend(rotated(query, rope), rotated(key, rope), value, scale=self.scale)
         heads = f.split_heads(mixed, query.shape[2])
-        return self.o_proj(f.flatten(f.gated_heads(self.gate(x, heads), heads), first=1))
+        return self.o_proj(f.flatten(self.gated(x, heads), first=1))
+
+    def gated(self, x: Tensor, heads: Tensor) -> Tensor:
+        """Heads (N, H, D), times their factors."""
+        return f.gated_heads(self.gate(x, heads), heads)
 
     def gate(self, x: Tensor, heads: Tensor) -> Tensor:
         """What a sigmoid makes the factors of heads (N, H, D): of the same shape."""

@@ -77,6 +77,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     },
     "orion-": {"architectures": ["OrionForCausalLM"]},
     "pangu-embedded": {"architectures": ["PanguEmbeddedForCausalLM"]},
+    "phimoe-": {"architectures": ["PhiMoEForCausalLM"]},
     "qwen35": {"mtp_num_hidden_layers": 1},
     "xverse-": {"architectures": ["XverseForCausalLM"]},
 }  # fmt: skip

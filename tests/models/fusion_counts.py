@@ -113,6 +113,8 @@ COUNTS = {
     ),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     **dict.fromkeys(("minimax-m2", "olmoe"), Counts(products=7, needed=2, stacked=False)),
+    "laguna": Counts(rotations="norm_rope", products=6),  # its gates are no sigmoids
+    "phimoe": Counts(norms=("", 0), head="matrix"),
     "phi3": Counts(products=4, stacked=False),
     "smallthinker": Counts(gate=("gated_silu", 0)),
     "spark2_5": Counts(gate=("gated_silu", 0), by_gate=1),
@@ -122,7 +124,9 @@ COUNTS = {
         Counts(rotations="norm_rope"),
     ),
     # Their norms are no RMSNorm, and stay plain.
-    **dict.fromkeys(("cohere2", "command-r", "olmo", "orion", "stablelm"), Counts(norms=("", 0))),
+    **dict.fromkeys(
+        ("cohere2", "cohere2moe", "command-r", "olmo", "orion", "stablelm"), Counts(norms=("", 0))
+    ),
     **dict.fromkeys(
         ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
     ),
@@ -137,7 +141,7 @@ COUNTS = {
 # Architectures whose last layer here reads the cache of another one.
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
-LAST_UNTURNED = ("afmoe", "cohere2", "exaone-moe", "llama4", "smollm3")
+LAST_UNTURNED = ("afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "smollm3")
 # Architectures whose first layer here has none.
 FIRST_UNTURNED = ("granite_swa", "granitemoe_swa", "smallthinker")
 # Layers without attention here, where they are not the recurrent ones.
@@ -161,6 +165,8 @@ def _of_router(architecture: str, routed: int) -> dict[str, int]:
     counts = dict.fromkeys(ROUTER, routed) | {"top_indices": choices * routed}
     if architecture == "llama4":  # its factors multiply inputs, and nothing is added
         counts["expert_sum"] = 0
+    if architecture == "phimoe":  # its factors are of its own
+        counts["expert_factors"] = 0
     return counts
 
 

@@ -62,12 +62,18 @@ _GEMMA4 = {
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
     "afmoe": {**_CORRECTED, "windows": (32, 32, None)},
+    "bailingmoe": {**_EXPERTS, "shared_ffn": 64},
     "bailingmoe2": {
         **_CORRECTED, "rotary_width": 32, "normed_heads": True, "experts": 6, "groups": 3,
         "groups_per_token": 2,
     },
     "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
+    "cohere2moe": {
+        **_EXPERTS, "shared_ffn": 64, "scores": SIGMOID, "logit_scale": 0.25,
+        "windows": (None, 32, None),
+    },
     "command-r": {"logit_scale": 0.25},
+    "deepseek": {**_EXPERTS, "shared_ffn": 64, "normalized": False},
     "deepseek2": {
         **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 1.8,
@@ -123,6 +129,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "hy_v3": _CORRECTED,
     "jais2": {"rotary_width": 64, **_BIASES},
+    "laguna": {
+        **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,
+        "local_rotary_width": 64, "local_rope_base": 1e3,
+    },
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
@@ -156,6 +166,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "pangu-embedded": {"attention_bias": True, "output_bias": True},
     "phi2": {"rotary_width": 32, "tied": False, **_BIASES},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
+    "phimoe": {
+        **_EXPERTS, "routed": (True,) * 3, "normalized": False, "attention_bias": True,
+        "output_bias": True, "tied": False, "head_bias": True, "noise": 0.01,
+        "original_context": 64,
+    },
     "qwen2": {"attention_bias": True},
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},

@@ -11,7 +11,7 @@ from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hearthd.models.decoder.config.rope_scaling import Rope
 
@@ -71,7 +71,8 @@ class ConfigJson(TypedKeys):
     def rename(self, **later: str) -> None:
         """Read keys of older files under their later names."""
         older = {new: self._data[old] for old, new in later.items() if old in self._data}
-        self._data = {**older, **self._data}
+        said = {key: value for key, value in self._data.items() if value is not None}
+        self._data = {**older, **said}
         self.ignore(*later)
 
     def has(self, key: str) -> bool:
@@ -133,6 +134,15 @@ class ConfigJson(TypedKeys):
             got = self._data.get(key)
             if got is not None and (got != value or type(got) is not type(value)):
                 raise ConfigError(f"{self._prefix}{key} = {got!r:.80}, supported is {value!r}")
+
+    def one_of(self, key: str, supported: Sequence[Any]) -> None:
+        """Raise ConfigError where a key is there and has none of some values."""
+        self._read.add(key)
+        got = self._data.get(key)
+        if got is not None and not any(got == value for value in supported):
+            raise ConfigError(
+                f"{self._prefix}{key} = {got!r:.80}, supported: {', '.join(map(repr, supported))}"
+            )
 
     def encoder_pooling(self) -> str:
         """The vector of a text, or `rank`: of a model with a head for one label, the score.

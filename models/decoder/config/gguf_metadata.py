@@ -106,11 +106,14 @@ class GgufMetadata(TypedKeys):
             raise ConfigError(f"{name}: got shape {shape}, expected more than {axis} axes")
         return shape[axis]
 
-    def windows_by_layer(self, layers: int, period: int | None = None) -> tuple[int | None, ...]:
+    def windows_by_layer(
+        self, layers: int, period: int | None = None, *, last: bool = True
+    ) -> tuple[int | None, ...]:
         """For each layer, the keys that a token sees, itself included; None: all of them.
 
         period  the last of this many layers sees all of them, where the file does not say the
                 layers, and a file without a window has none: empty. None: the file has both
+        last    whether it is the last of them, and not the first
         """
         pattern = "attention.sliding_window_pattern"
         window = self.window() if period else self.size(_WINDOW)
@@ -119,7 +122,7 @@ class GgufMetadata(TypedKeys):
         if period is None:
             slides = self._list(pattern, bool)
         else:
-            usual = [(layer + 1) % period != 0 for layer in range(layers)]
+            usual = [(layer + last) % period != 0 for layer in range(layers)]
             slides = self._list(pattern, bool, default=usual)
         return tuple(window if slide else None for slide in slides)
 

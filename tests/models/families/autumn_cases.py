@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, EXPERTS
+from tests.models.families.case_arguments import DEFAULT, EXPERTS, LINEAR, LONGROPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,9 +25,71 @@ SMALLTHINKER: Mapping[str, Any] = {
     "moe_num_primary_experts": 7, "moe_num_active_primary_experts": 3, "moe_ffn_hidden_size": 20,
     "num_hidden_layers": 5, "sliding_window_size": 40,
 }  # fmt: skip
+LING_1: Mapping[str, Any] = {
+    **EXPERTS, "model_type": "bailing_moe", "num_shared_experts": 2, "norm_topk_prob": True,
+    "first_k_dense_replace": 0, "rope_theta": 5000.0,
+}  # fmt: skip
+COHERE_MOE: Mapping[str, Any] = {
+    "logit_scale": 0.25, "layer_norm_eps": 1e-3, "rms_norm_eps": None, "num_experts": 7,
+    "num_experts_per_tok": 3, "sliding_window": 45, "num_hidden_layers": 5,
+    "prefix_dense_intermediate_size": 40, "mlp_layer_types": ["dense", *["sparse"] * 4],
+    "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+}  # fmt: skip
+LAGUNA: Mapping[str, Any] = {
+    **EXPERTS, "shared_expert_intermediate_size": 36, "moe_routed_scaling_factor": 2.5,
+    "num_hidden_layers": 5, "sliding_window": 40,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+    "num_attention_heads_per_layer": [4, 6, 6, 6, 4],
+    "rope_parameters": {
+        "full_attention": LINEAR | {"partial_rotary_factor": 0.5},
+        "sliding_attention": DEFAULT | {"partial_rotary_factor": 1.0, "rope_theta": 3000.0},
+    },
+}  # fmt: skip
+PHI_MOE: dict[str, Any] = {
+    "num_local_experts": 7, "num_experts_per_tok": 2, "attention_bias": True,
+    "lm_head_bias": True,
+}  # fmt: skip
 HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
 # Each row: see `EXPERT_CASES`.
 AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
+    ("bailingmoe", IN_TORCH, {
+        "ling": LING_1,
+        "plain": {
+            **LING_1, "norm_topk_prob": False, "tie_word_embeddings": True, "num_shared_experts": 1,
+        },
+    }),
+    ("cohere2moe", "Cohere2MoeConfig", {
+        "north": {**COHERE_MOE, "expert_selection_fn": "sigmoid", "num_shared_experts": 1},
+        "alone": COHERE_MOE,
+    }),
+    ("deepseek", IN_TORCH, {
+        "deepseek": {
+            "model_type": "deepseek", "first_k_dense_replace": 1, "norm_topk_prob": False,
+            "n_routed_experts": 7, "n_shared_experts": 2, "num_experts_per_tok": 3,
+            "moe_intermediate_size": 20, "moe_layer_freq": 1, "scoring_func": "softmax",
+            "aux_loss_alpha": 0.001, "seq_aux": True, "rope_theta": 1e4,
+        },
+    }),
+    ("laguna", "LagunaConfig", {
+        "laguna": {**LAGUNA, "gating": True},
+        "uniform": {
+            **LAGUNA, "gating": "per-head", "num_attention_heads_per_layer": None,
+            "tie_word_embeddings": True, "mlp_layer_types": ["dense", "dense", *["sparse"] * 3],
+        },
+    }),
+    ("phimoe", "PhimoeConfig", {
+        "phimoe": PHI_MOE | {"router_jitter_noise": 0.2},
+        "window": PHI_MOE | {
+            "sliding_window": 40, "lm_head_bias": False, "attention_bias": False,
+            "rope_parameters": DEFAULT,
+        },
+        "longrope": PHI_MOE | {
+            "rope_parameters": LONGROPE | {
+                "short_mscale": 1.243163121016122, "long_mscale": 1.243163121016122,
+                "original_max_position_embeddings": 400,
+            },
+        },
+    }),
     ("hy_v3", "HYV3Config", {
         "hy3": {**HY_V3, "rope_parameters": DEFAULT},
         "shared": {

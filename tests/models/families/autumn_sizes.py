@@ -13,6 +13,39 @@ if TYPE_CHECKING:
 
 # Source: config.json of the repository that is named, or its defaults in transformers.
 AUTUMN_SIZES: Mapping[str, Size] = {
+    # deepseek-ai/deepseek-moe-16b-chat
+    "deepseek-moe": decoder(
+        2048, 10944, 16, 16, 128, 102400,
+        rope_base=1e4, tied=False, experts=64, experts_per_token=6, expert_ffn=1408,
+        shared_ffn=2816, routed=(False, True), normalized=False,
+    ),
+    # poolside/Laguna-XS.2
+    "laguna": decoder(
+        2048, 8192, 48, 8, 128, 100352,
+        rope_base=5e5, tied=False, local_heads=64, rotary_width=64, local_rotary_width=128,
+        local_rope_base=1e4, windows=(None, 512), experts=256, experts_per_token=8, expert_ffn=512,
+        shared_ffn=512, factor=2.5, **CORRECTED,
+    ),
+    # inclusionAI/Ling-lite
+    "ling1": decoder(
+        2048, 5632, 16, 4, 128, 126464,
+        rope_base=6e5, tied=False, experts=64, experts_per_token=6, expert_ffn=1408,
+        shared_ffn=2816, routed=(True, True), normalized=True,
+    ),
+    # Cohere's North, with the experts of Qwen3-30B-A3B
+    "north": decoder(
+        2048, 6144, 32, 4, 128, 256000,
+        rope_base=5e4, logit_scale=0.25, windows=(None, 4096), experts=128, experts_per_token=8,
+        expert_ffn=768, routed=(False, True), normalized=True, scores=SIGMOID,
+    ),
+    # microsoft/Phi-3.5-MoE-instruct
+    "phi3.5-moe": decoder(
+        4096, 6400, 32, 8, 128, 32064,
+        rope_base=1e4, tied=False, attention_bias=True, output_bias=True, head_bias=True,
+        noise=0.01, original_context=4096, long_divisors=(2.0,) * 64, rope_divisors=(1.0,) * 64,
+        windows=(131072, 131072), experts=16, experts_per_token=2, expert_ffn=6400,
+        routed=(True, True), normalized=False,
+    ),
     # tencent/Hy3-preview
     "hy3": decoder(
         4096, 13312, 64, 8, 128, 120832,

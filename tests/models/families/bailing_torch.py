@@ -157,7 +157,8 @@ def save(config: Mapping[str, Any], folder: Path) -> None:
 
 def is_in(folder: Path) -> bool:
     """Whether a folder has such a model."""
-    return bool(_config(folder)["model_type"] == MODEL_TYPE)
+    config = _config(folder)
+    return config["model_type"] == MODEL_TYPE and "n_group" in config
 
 
 def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:

@@ -26,6 +26,7 @@ from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
+from hearthd.models.families.phimoe import Config as PhiMoeConfig
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "arcee", "baichuan", "internlm2", "llama", "minicpm", "olmo", "xverse",
-    "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
+    "arcee", "baichuan", "bailingmoe", "deepseek", "internlm2", "llama", "minicpm", "olmo",
+    "xverse", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
     "mistral3", "nanbeige", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
@@ -99,7 +100,7 @@ def write_gguf(
         assert stored is not None, name
         writer.add_tensor(stored, _converted(name, values, architecture, config))
     tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
-    if isinstance(config, Phi3Config):
+    if isinstance(config, Phi3Config | PhiMoeConfig):
         tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
         tables = {f"rope_{name}": divisors for name, divisors in tables.items()}
     for table, divisors in tables.items():
@@ -247,7 +248,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
         ffns = [widths.get(kind, 0) for kind in config.kinds]
     writer.add_feed_forward_length(ffns)
-    writer.add_head_count(config.heads)
+    heads = [config.layer(index).heads for index in range(config.layers)]
+    writer.add_head_count(heads if len({*heads}) > 1 else config.heads)
     _add_heads(writer, architecture, config)
     has_layer_norm = architecture in LAYER_NORMS
     (writer.add_layer_norm_eps if has_layer_norm else writer.add_layer_norm_rms_eps)(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
+from hearthd.models.decoder.experts import ExpertsConfig
 from tests.models.families.split_gguf import copy_keys
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ def heads_in_gguf(
     name: str, values: NDArray[Any], config: DecoderConfig
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """What the converter makes of a tensor of queries, keys and values: one tensor, or three."""
-    if "query_key_value" in name:
+    is_split = "query_key_value" not in name or isinstance(config, ExpertsConfig)  # of Ling 1
+    if not is_split:
         yield name, joined_heads(values, config)
         return
-    rows = values if "W_pack" in name else joined_heads(values, config)
+    rows = joined_heads(values, config) if "wqkv" in name else values
     widths = [count * config.head_dim for count in (config.heads, config.kv_heads)]
     for part, heads in zip("qkv", np.split(rows, np.cumsum(widths)), strict=True):
-        yield re.sub(r"\w+\.(?:wqkv|W_pack)", f"self_attn.{part}_proj", name), heads
+        yield re.sub(r"\w+\.(?:wqkv|W_pack|query_key_value)", f"self_attn.{part}_proj", name), heads
 
 
 def joined_heads(values: NDArray[Any], config: DecoderConfig) -> NDArray[Any]:

@@ -100,6 +100,29 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
     }
 
 
+def _phi_moe(config: Any) -> dict[str, Any]:
+    return {
+        "rope.scaling.original_context_length": config.original_context,
+        **({"attention.sliding_window": config.windows[0]} if config.windows else {}),
+    }
+
+
+def _shared_experts(config: Any) -> dict[str, Any]:
+    return {
+        "expert_shared_count": config.shared_ffn // config.expert_ffn,
+        "expert_weights_norm": config.normalized,
+        "expert_weights_scale": 1.0,
+    }
+
+
+def _sigmoids(config: Any) -> dict[str, Any]:
+    return {
+        "expert_gating_func": 2,
+        "expert_weights_norm": config.normalized,
+        "expert_weights_scale": config.factor,
+    }
+
+
 def _two_ropes(config: Any) -> dict[str, Any]:
     return {
         "rope.dimension_count": config.rotary_width,
@@ -110,24 +133,33 @@ def _two_ropes(config: Any) -> dict[str, Any]:
 
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
-    "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
-    "phi2", "stablelm", "starcoder2",
+    "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo",
+    "orion", "phi2", "stablelm", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
-EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe")
+EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe", "phimoe")
 # Architectures whose files say how many experts are shared, not the width of their MLP.
-COUNTS_SHARED_EXPERTS = ("afmoe", "deepseek2", "dots1", "glm4moe")
+COUNTS_SHARED_EXPERTS = ("afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
+    "bailingmoe": _shared_experts,
     "bailingmoe2": lambda config: (
         _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
     ),
     "chatglm": _glm4,
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
+    "cohere2moe": lambda config: {
+        "logit_scale": config.logit_scale,
+        "expert_gating_func": 1 if config.scores == CHOSEN else 2,
+        "expert_shared_count": (config.shared_ffn or 0) // config.expert_ffn,
+        "expert_weights_norm": config.normalized,
+        **window_keys(config),
+    },
     "command-r": lambda config: {"logit_scale": config.logit_scale},
+    "deepseek": _shared_experts,
     "deepseek2": deepseek2_keys,
     "dots1": _corrected_experts,
     "exaone-moe": lambda config: _corrected_experts(config) | window_keys(config),
@@ -159,12 +191,13 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "rope.scaling.finetuned": False,
     },
     "granitemoe": _granite,
-    "hy_v3": lambda config: {
-        "expert_gating_func": 2,
-        "expert_weights_norm": config.normalized,
-        "expert_weights_scale": config.factor,
-    },
+    "hy_v3": _sigmoids,
     "jina-bert-v3": _rotary,
+    "laguna": lambda config: {
+        **_sigmoids(config),
+        **_two_ropes(config),
+        "attention.sliding_window": config.windows[1],
+    },
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "llama4": lambda _: {"interleave_moe_layer_step": 1},
@@ -194,6 +227,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "olmo2": window_keys,
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
+    "phimoe": _phi_moe,
     "qwen2vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0]},
     "qwen3vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
     "qwen3vlmoe": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
 NAMED_AS = {
-    "granite_swa": "granite", "hy_v3": "dots1", "mellum": "qwen3moe", "nanbeige": "llama",
+    "cohere2moe": "dots1", "granite_swa": "granite", "hy_v3": "dots1", "laguna": "dots1",
+    "mellum": "qwen3moe", "nanbeige": "llama",
     "spark2_5": "qwen3",
 }  # fmt: skip
 # As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.
@@ -18,6 +19,7 @@ RENAMED_PARTS = {
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.experts.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.expert_bias": "exp_probs_b.bias",
     "mlp.gate.expert_bias": "exp_probs_b.bias",
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",

@@ -95,7 +95,7 @@ def about(value: Any) -> Any:
 # test_recurrent_families.py.
 NOT_IN_GGUF = {
     "llama-mistral_window", "llama-yarn", "qwen2-window", "qwen2-yarn", "qwen3-window",
-    "llama4-chunks", "mellum-mellum",
+    "llama4-chunks", "mellum-mellum", "phimoe-phimoe",
     "qwen3moe-mixed", "mistral3-window", "olmo2-olmo3_yarn", "smollm3-window", "granite-bias",
     "gemma2-uncapped", "gemma3-scaled", "olmoe-one", "olmoe-every", "lfm2moe-plain",
     "gpt-oss-plain", "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",

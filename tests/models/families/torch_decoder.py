@@ -5,7 +5,7 @@ In shape comments `T` is tokens, `E` the hidden width, `H` heads, `D` the width 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -179,11 +179,13 @@ class Inner(Module):
 class Decoder(Module):
     """A model: Llama, from which others differ.
 
-    name  in config.json; empty: the name of the class
+    name     in config.json; empty: the name of the class
+    renamed  parts of names in folders, by the names here
     """
 
     block: type[Block] = Block
     name = ""
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, config: Config) -> None:
         super().__init__()

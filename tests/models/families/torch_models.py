@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -78,22 +78,30 @@ class Nanbeige(Decoder):
         return h
 
 
-class SparkAttention(Attention):
-    """A gate for each head, and two kinds of rotary positions."""
+class JoinedAttention(Attention):
+    """One matrix of queries, keys and values."""
 
     @override
     def make_projections(self, hidden: int) -> None:
         heads, groups = self.config["num_attention_heads"], self.config["num_key_value_heads"]
         self.counts = [heads, groups, groups]
-        self.kind = self.config["layer_types"][self.layer]
         self.q_k_v_proj = linear(hidden, sum(self.counts) * self.width)
-        self.g_proj = linear(hidden, heads)
-        self.out_proj = linear(heads * self.width, hidden)
+        self.o_proj = linear(heads * self.width, hidden)
 
     @override
     def heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         query, key, value = self.split(self.q_k_v_proj(x)).split(self.counts)
         return self.turned(query), self.turned(key), value
+
+
+class SparkAttention(JoinedAttention):
+    """A gate for each head, and two kinds of rotary positions."""
+
+    @override
+    def make_projections(self, hidden: int) -> None:
+        super().make_projections(hidden)
+        self.kind = self.config["layer_types"][self.layer]
+        self.g_proj = linear(hidden, self.counts[0])
 
     @override
     def turned(self, x: torch.Tensor) -> torch.Tensor:
@@ -108,7 +116,7 @@ class SparkAttention(Attention):
     @override
     def output(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         gated = mixed * torch.sigmoid(self.g_proj(x))[..., None]
-        result: torch.Tensor = self.out_proj(gated.flatten(1))
+        result: torch.Tensor = self.o_proj(gated.flatten(1))
         return result
 
 
@@ -127,6 +135,7 @@ class Spark(Decoder):
 
     block = SparkBlock
     name = "Spark2_5"
+    renamed: ClassVar[Mapping[str, str]] = {"self_attn.o_proj": "self_attn.out_proj"}
 
 
 class SmallThinkerAttention(Attention):
@@ -176,8 +185,65 @@ class SmallThinker(Decoder):
     block = SmallThinkerBlock
 
 
-# By `model_type`.
+class Mixture(nn.Module):  # type: ignore[misc]
+    """Experts by a softmax of all, and a shared MLP."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config, hidden, width = config, config["hidden_size"], config["moe_intermediate_size"]
+        names = [key for key in ("n_routed_experts", "num_experts") if key in config]
+        shared = [key for key in ("n_shared_experts", "num_shared_experts") if key in config]
+        self.gate = linear(hidden, config[names[0]])
+        self.experts = nn.ModuleList(MLP(hidden, width) for _ in range(config[names[0]]))
+        self.shared_experts = MLP(hidden, width * config[shared[0]])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(T, E) -> (T, E)."""
+        scores = self.gate(x).softmax(-1)
+        factors, chosen = scores.topk(self.config["num_experts_per_tok"], -1)
+        if self.config["norm_topk_prob"]:
+            factors = factors / factors.sum(-1, keepdim=True)
+        return mixed_experts(x, [*self.experts], factors, chosen) + self.shared_experts(x)
+
+
+class DeepseekBlock(Block):
+    """One layer."""
+
+    @override
+    def make_mlp(self, config: Config, layer: int) -> None:
+        if layer < config["first_k_dense_replace"]:
+            super().make_mlp(config, layer)
+        else:
+            self.mlp = Mixture(config)
+
+
+class Deepseek(Decoder):
+    """By modeling_deepseek.py of deepseek-moe-16b-base."""
+
+    block = DeepseekBlock
+
+
+class LingBlock(DeepseekBlock):
+    """One layer."""
+
+    attention = JoinedAttention
+
+
+class BailingMoe(Decoder):
+    """By modeling_bailing_moe.py of Ling-lite."""
+
+    block = LingBlock
+    renamed: ClassVar[Mapping[str, str]] = {
+        "embed_tokens": "word_embeddings",
+        "self_attn.o_proj": "attention.dense",
+        "self_attn.q_k_v_proj": "attention.query_key_value",
+    }
+
+
+# By `model_type`; the one of Ling 2.0, which is in bailing_torch.py, is told by its groups.
 MODELS: dict[str, type[Decoder]] = {
+    "bailing_moe": BailingMoe,
+    "deepseek": Deepseek,
     "maincoder": Maincoder,
     "nanbeige": Nanbeige,
     "smallthinker": SmallThinker,
@@ -193,8 +259,17 @@ def save(config: Mapping[str, Any], folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with torch.device("meta"):
         model = MODELS[config["model_type"]](config)
-    shapes = {name: tuple(values.shape) for name, values in model.state_dict().items()}
+    shapes = {
+        published(name, model): tuple(values.shape) for name, values in model.state_dict().items()
+    }
     save_file(random_tensors(shapes), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def published(name: str, model: Decoder) -> str:
+    """A parameter's name in a folder."""
+    for own, other in model.renamed.items():
+        name = name.replace(own, other)
+    return name
 
 
 def is_in(folder: Path) -> bool:
@@ -206,7 +281,9 @@ def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The logits after each token: f32 (T, V)."""
     config = _config(folder)
     model = MODELS[config["model_type"]](config)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    tensors = load_file(folder / "model.safetensors")
+    names = {name: published(name, model) for name in model.state_dict()}
+    model.load_state_dict({name: tensors[names[name]] for name in names})
     with torch.no_grad():
         result: Any = model(torch.tensor(tokens)).numpy()
     return np.asarray(result)
