@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import ArchitectureFiles
 
+# Architectures of language models whose tokens see those after them. Their tensors are those of
+# Llama or Qwen, so that they would be read as these.
+_DIFFUSION = frozenset(("diffusion_gemma", "dream", "llada", "llada_moe", "rnd1"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
@@ -108,11 +112,12 @@ def opened(path: Path) -> tuple[WeightSource, Family]:
 def opened_as(source: WeightSource, name: str | None) -> WeightSource:
     """Weights as an architecture of this name, if one is given, in place of an unknown one.
 
-    Raises RecipeError if the architecture of the weights is known.
+    Raises RecipeError if the architecture of the weights is known, or one of diffusion.
     """
     if name is None:
         return source
     where, written_for = _named_in(source)
+    _require_order(where, written_for)
     if written_for in _families_by_written_name(source):
         raise RecipeError(f"--as: got {name}, but {where} is {written_for!r}; omit the option")
     return ReadAs(source, TEXT[name])
@@ -154,11 +159,15 @@ def check_architecture(model: str, source: WeightSource) -> None:
 
 
 def families_of(source: WeightSource) -> list[str]:
-    """The families with the architecture of weights; raises ConfigError for an unknown one."""
+    """The families with the architecture of weights.
+
+    Raises ConfigError for an unknown one, or RecipeError for one of diffusion.
+    """
     if instead := instead_of_model(source):
         raise ConfigError(f"{_config_file(source)} {instead}")
     names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
+    _require_order(where, written_for)
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(
@@ -198,6 +207,15 @@ def _named_in(source: WeightSource) -> tuple[str, object]:
     """Where weights name their architecture, for messages, and the name."""
     key = ARCHITECTURE if source.format == "gguf" else "model_type"
     return f"{_config_file(source)}: {key}", source.metadata().get(key)
+
+
+def _require_order(where: str, written_for: object) -> None:
+    """Raise RecipeError for a model that does not write its tokens one after the other."""
+    if str(written_for).lower().replace("-", "_") in _DIFFUSION:
+        raise RecipeError(
+            f"{where}: got {written_for!r}, a diffusion model, which fills in tokens in any order "
+            "and is not supported; specify a model that writes one token after the other"
+        )
 
 
 def _config_file(source: WeightSource) -> Path:

@@ -135,3 +135,15 @@ def test_weights_of_a_known_architecture_are_not_read_as_another(tmp_path: Path)
     write_folder(recorded("qwen2-qwen2"), tmp_path)
     with pytest.raises(RecipeError, match=r"--as: got llama, but .* is 'qwen2'; omit the option"):
         opened_as(open_weights(tmp_path), "llama")
+
+
+@pytest.mark.parametrize("name", ["Dream", "llada"])
+def test_a_diffusion_model_is_not_read_as_another(name: str, tmp_path: Path) -> None:
+    folder("llama-llama", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": name}), "utf-8")
+    source = open_weights(tmp_path)
+    with pytest.raises(RecipeError, match=f"got '{name}', a diffusion model, which fills in"):
+        identify(source, None)
+    with pytest.raises(RecipeError, match=f"got '{name}', a diffusion model"):
+        opened_as(source, "llama")

@@ -110,7 +110,7 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
     }),
     ("pangu-embedded", "LlamaConfig", {
         "pangu": {"attention_bias": True, "tie_word_embeddings": True},
-        "plain": {"rope_parameters": DEFAULT},
+        "untied": {"attention_bias": True, "rope_parameters": DEFAULT},
     }, {"model_type": "PanguEmbedded"}),
     ("smallthinker", IN_TORCH, {
         "smallthinker": {
