@@ -13,6 +13,7 @@ from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,
+    windows_by_type,
 )
 from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel
 from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
@@ -30,17 +31,21 @@ class Llama(DecoderModel):
 
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:
-    """Read config.json. Mistral's window holds for every layer; InternLM 3 has keys for biases."""
+    """Read config.json. InternLM 3 has keys for biases.
+
+    Mistral's window holds for every layer, or for those that `layer_types` says.
+    """
     data.rename(bias="mlp_bias", qkv_bias="attention_bias")
+    data.fixed(clip_qkv=None, use_sliding_window=False)
     fields = from_config_json(data)
-    window = data.size("sliding_window", default=None)
-    return DecoderConfig(**fields, windows=(window,) * fields["layers"] if window else ())
+    slides = data.size("sliding_window", default=None) is not None
+    return DecoderConfig(**fields, windows=windows_by_type(data, [slides] * fields["layers"]))
 
 
 ARCHITECTURE = Architecture(
     name="llama",
     config=DecoderConfig,
-    model_types=("llama", "mistral", "internlm3"),
+    model_types=("llama", "mistral", "ministral", "internlm3", "iquestcoder"),
     read_config_json=from_hugging_face,
     read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
     model=Llama,

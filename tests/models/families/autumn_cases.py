@@ -97,6 +97,13 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
             "mlp_layer_types": ["dense", "dense", "sparse"],
         },
     }, {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True}),
+    ("llama", "IQuestCoderConfig", {"iquestcoder": {"rope_parameters": DEFAULT}}),
+    ("llama", "MinistralConfig", {
+        "ministral": {
+            "sliding_window": 40, "rope_parameters": DEFAULT,
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        },
+    }),
     ("maincoder", IN_TORCH, {
         "maincoder": {"model_type": "maincoder", "rope_theta": 5000.0, "use_qk_norm": True},
         "tied": {"model_type": "maincoder", "rope_theta": 1e4, "tie_word_embeddings": True},

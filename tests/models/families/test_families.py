@@ -94,6 +94,7 @@ def about(value: Any) -> Any:
 # embeddings for layers, routers, and towers. Of the last two, files have other values: see
 # test_recurrent_families.py.
 NOT_IN_GGUF = {
+    "llama-ministral",
     "llama-mistral_window", "llama-yarn", "qwen2-window", "qwen2-yarn", "qwen3-window",
     "llama4-chunks", "mellum-mellum", "phimoe-phimoe",
     "qwen3moe-mixed", "mistral3-window", "olmo2-olmo3_yarn", "smollm3-window", "granite-bias",
