@@ -121,6 +121,12 @@ def test_a_vocabulary_without_tensors_is_named() -> None:
         identify(source, None)
 
 
+@pytest.mark.parametrize("case", ["bailingmoe-ling", "bailingmoe2-ling"])
+def test_the_router_tells_families_of_a_model_type(case: str, tmp_path: Path) -> None:
+    write_folder(recorded(case), tmp_path)
+    assert identify(SafetensorsSource(tmp_path), None).architecture == CASES[case].architecture
+
+
 def test_each_architecture_of_a_name_says_why_it_rejects_weights(tmp_path: Path) -> None:
     write_folder(recorded("qwen3-qwen3"), tmp_path)
     (tmp_path / "1_Pooling").mkdir()
