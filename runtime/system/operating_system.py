@@ -168,10 +168,16 @@ def physical_memory() -> int:
 
 
 def new_pages(size: int, *, huge: bool = False) -> mmap.mmap:
-    """Pages of zeros, which take no memory until they are written; huge ones if Linux has them."""
+    """Pages of zeros, which take no memory until they are written; huge ones if Linux has them.
+
+    On Linux, a forked process does not have them. If it did, the process that writes a page first
+    would get another one, and a direct read that runs meanwhile could be into the other (open(2)).
+    """
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.platform == "linux":
+        pages.madvise(mmap.MADV_DONTFORK)
     if sys.platform == "linux" and huge:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
