@@ -100,6 +100,7 @@ ALLOWED = {
     "server.api": (
         "bundle",
         "runtime.array_bytes",  # the format of a raw body
+        "runtime.system.operating_system",  # the locks of claims
         "server.batch_requests",
         "server.completions",
         "server.errors",

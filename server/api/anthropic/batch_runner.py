@@ -102,7 +102,7 @@ class StoredBatch:
         self.key = (state.owner, id_)
         self._state = state
         self._path = path
-        self.answered = self._answered(self._items())
+        self.answered: set[str] = set()
 
     @property
     def record(self) -> Item:
@@ -142,8 +142,11 @@ class StoredBatch:
         await self._while_disk_is_full(self._end)
 
     async def _answer(self, target: AppTarget) -> None:
-        await run(self, self, target)
-        self.end()
+        async with self._state.store.claims.claim(self.id):
+            self.answered = self._answered(self._items())
+            if self.record["processing_status"] != "ended":  # by another server meanwhile
+                await run(self, self, target)
+                self.end()
 
     async def _end(self) -> None:
         self.end()

@@ -17,6 +17,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle.parsing.text_files import reason
+from hearthd.server.api.stored.claims import Claims
 from hearthd.server.api.stored.reserve import Reserve
 from hearthd.server.errors import StorageFull, TooLargeToStore
 
@@ -82,7 +83,7 @@ class Store:
     """Records of all owners, of at most `limit` bytes of JSON.
 
     `folder` keeps them across restarts; None keeps them in memory. Calls take microseconds and are
-    made by one thread. Raises CannotOpenState.
+    made by one thread. `claims` are for work on records of the folder. Raises CannotOpenState.
     """
 
     def __init__(self, folder: Path | None = None, *, limit: int = 2**24) -> None:
@@ -94,6 +95,7 @@ class Store:
             path = ":memory:" if folder is None else _private_file(folder)
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.executescript(_SCHEMA)
+            self.claims = Claims(folder)
             if self._reserve is not None:
                 self._database.execute(f"PRAGMA wal_autocheckpoint = {self._reserve.log_pages}")
         except (OSError, sqlite3.Error) as error:

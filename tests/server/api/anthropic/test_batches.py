@@ -9,9 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from hearthd.server.api.anthropic import batch_runner
 from hearthd.server.api.anthropic.batch_runner import StoredBatch
+from hearthd.server.api.stored import claims
 from hearthd.server.api.stored.state import State
 from hearthd.server.api.stored.store import Store
 from hearthd.server.app import Guards
@@ -24,6 +26,9 @@ from tests.server.openai_servers import LIBRARY, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from hearthd.server.batch_requests.batch_request import BatchRequest
 
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
 
@@ -191,6 +196,47 @@ def test_servers_with_one_file_store_a_result_once() -> None:
     counts = first.record["request_counts"]
     assert (counts["succeeded"], counts["errored"]) == (1, 1)
     assert len(results(second)) == 2
+
+
+class _Target(AppTarget):
+    """Notes the requests that it answers when they are let."""
+
+    def __init__(self, let: asyncio.Event) -> None:
+        super().__init__(None, parallel=2)  # type: ignore[arg-type]
+        self.answered: list[str] = []
+        self._let = let
+
+    @override
+    async def post(self, request: BatchRequest) -> Reply:
+        await self._let.wait()
+        self.answered.append(request.custom_id)
+        return Reply(status=200, body=b"{}")
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_servers_with_one_file_answer_a_request_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """The server that started last goes on with a batch when the other one stops."""
+    monkeypatch.setattr(claims, "_WAIT", 0.01)
+    stores = [Store(tmp_path), Store(tmp_path)]
+    stored(stores[0])
+
+    async def answered() -> list[list[str]]:
+        let = asyncio.Event()
+        targets, tasks = [_Target(let), _Target(let)], []
+        for store, target in zip(stores, targets, strict=True):
+            answer = StoredBatch(State(store, ""), "msgbatch_a").answer(target)
+            tasks.append(asyncio.create_task(answer))
+            await asyncio.sleep(0)  # it claims the batch
+        if is_stopped:
+            tasks[0].cancel()
+        let.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [target.answered for target in targets]
+
+    assert asyncio.run(answered()) == ([[], ["r1"]] if is_stopped else [["r1"], []])
+    assert State(stores[0], "").record("msgbatch_a", "message_batch")["ended_at"]
 
 
 def test_results_are_written_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
