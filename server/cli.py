@@ -123,6 +123,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     settings = loaded.settings
     bound_free_memory()
     logs.configure(settings.log_level, settings.log_format)
+    logs.report_crashes()
     start = time.perf_counter()
     # A port in use must be reported before the bundle is loaded, which takes longer.
     tls = None

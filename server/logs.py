@@ -6,6 +6,7 @@ Prompts, answers and API keys are never logged.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import sys
@@ -57,6 +58,12 @@ def configure(level: str, log_format: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":  # its info lines repeat what Hearth prints
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def report_crashes() -> None:
+    """If a signal such as SIGBUS ends the process, print its name and the stacks on stderr."""
+    if sys.stderr is not None and not faulthandler.is_enabled():
+        faulthandler.enable()
 
 
 def announcement(log_format: LogFormat, message: str, *, level: int, **fields: object) -> str:
