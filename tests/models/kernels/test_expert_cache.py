@@ -70,8 +70,11 @@ class ExpertFile:
         )
 
     def has(self, contents: bytes) -> bool:
-        """Whether a slot has these bytes."""
-        return any(memory.find(contents) >= 0 for memory in self.caches.memory)
+        """Whether a slot has these bytes.
+
+        Before Python 3.11.5, mmap.find reads a byte beyond the pages (python/cpython#105235).
+        """
+        return any(contents in memory[:] for memory in self.caches.memory)
 
     def erase(self) -> None:
         """Overwrite all matrices with zeros: what is read later is different."""
