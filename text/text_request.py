@@ -38,6 +38,7 @@ class ImageSquare:
     digest  SHA-256 of the size and the media
     both_ways  whether the layers let each row see the later ones too
     grid    rows and columns of the rows, where their rotary positions have them
+    lines   equal parts of the rows, between which the prompt has tokens
     """
 
     media: NDArray[Any]
@@ -45,6 +46,7 @@ class ImageSquare:
     rows: int
     both_ways: bool = False
     grid: tuple[int, int] | None = None
+    lines: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ from hearthd.bundle import GridInput, ImageInput
 
 # An image of 1024 x 1024 pixels, with the patches of the published models.
 MAX_TOKENS = 1024
+# The fewest of models whose images can have any number of rows.
+_MIN_TOKENS = 64
 _SMALLER = 4  # how many times fewer rows the next smaller entry point computes
 
 
@@ -21,6 +23,8 @@ def image_rows(settings: ImageInput | GridInput | None, max_tokens: int | None) 
             raise RecipeError(f"--image-max-tokens: the model reads {reads}; omit the option")
         return ()
     smallest, largest = -(-settings.min_pixels // settings.step**2), settings.max_rows
+    if settings.longest_edge is not None:
+        smallest = min(_MIN_TOKENS, largest)
     if max_tokens is not None and not smallest <= max_tokens <= largest:
         raise RecipeError(
             f"--image-max-tokens: got {max_tokens}, expected {smallest} to {largest}, as the model "

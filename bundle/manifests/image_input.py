@@ -155,19 +155,22 @@ class GridInput:
     """How an image of any size becomes patches, which the tower reads, and a text around its rows.
 
     An image is resized to sides that are multiples of `patch` * `merged` pixels, with an area
-    between two limits, if its sides allow that.
+    between two limits, if its sides allow that. An image with a `longest_edge` is not enlarged
+    more than that takes.
 
     patch        pixels of a side of a patch
     merged       patches of a side of the square that gives one row of embeddings
     min_pixels   the smallest area
     max_pixels   the largest area
     fills        whether every image is resized to the largest area that its aspect ratio allows
+    longest_edge  the most pixels of the longer side of an image, or None: areas alone are limited
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
     std          divides the result
     marker       what the chat template writes for an image
     start        special token before the rows of an image
     placeholder  special token that stands for the rows in texts
+    line_end     special token after each line of rows but the last; empty: lines follow each other
     end          special token after an image
     axes         numbers in the rotary position of a row: 1, or 3 for time, row and column
     tiles        how large images are cut; None: they are not
@@ -179,12 +182,14 @@ class GridInput:
     min_pixels: int
     max_pixels: int
     fills: bool = field(default=False, metadata=OMITTED)
+    longest_edge: int | None = field(default=None, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]
     std: tuple[float, ...]
     marker: str
     start: str
     placeholder: str
+    line_end: str = field(default="", metadata=OMITTED)
     end: str
     axes: int
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
@@ -233,7 +238,7 @@ class GridInput:
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
-        tokens = (self.start, self.placeholder, self.end)
+        tokens = tuple(filter(None, (self.start, self.placeholder, self.line_end, self.end)))
         if self.tiles is None:
             return tokens
         places = {
@@ -244,8 +249,13 @@ class GridInput:
         }
         return *tokens, self.tiles.thumbnail, *(self.tiles.text(*place) for place in sorted(places))
 
-    def text(self, rows: int, columns: int) -> str:
+    def lines(self, rows: int) -> int:
+        """The lines of an image with rows of embeddings in this many rows: each has a token."""
+        return rows if self.line_end else 1
+
+    def text(self, rows: int, columns: int, lines: int = 1) -> str:
         """The text of an image that was cut into rows and columns of tiles, or not at all."""
+        image = self.line_end.join([self.placeholder] * lines)
         tiles = (
             []
             if self.tiles is None or not rows
@@ -257,7 +267,7 @@ class GridInput:
         )
         if self.tiles is not None and tiles:
             tiles.append(self.tiles.thumbnail)
-        return f"{self.start}{''.join(tiles)}{self.placeholder}{self.end}"
+        return f"{self.start}{''.join(tiles)}{image}{self.end}"
 
     @property
     def golden_side(self) -> int:

@@ -134,6 +134,7 @@ class TensorNames:
     interleaved  the parts of a layer whose rows GGUF files have in llama.cpp's order: it rotates
                  the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as in
                  Hugging Face's files, a pair is (i, i + D / 2)
+    head_width   the rows of a head of these parts, of a configuration; None: `head_dim`
     folder_interleaved  whether Hugging Face folders have the rows of these parts in that order too
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
                  layers, where they differ from the model's own; or of one tensor. `*` stands for 0,
@@ -169,6 +170,7 @@ class TensorNames:
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
     gguf_prefix: str = ""
     interleaved: tuple[str, ...] = ()
+    head_width: Callable[[Any], int] | None = None
     folder_interleaved: bool = False
     folder: Mapping[str, str] = field(default_factory=dict)
     layers: str = "layers"
@@ -246,7 +248,8 @@ class TensorNames:
     def _interleaved(self, config: ModelConfig, module: str, *, gguf: bool) -> int:
         """`interleaved` of a module's tensor."""
         in_turn = module.endswith(self.interleaved)
-        return config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
+        width = config.head_dim if self.head_width is None else self.head_width(config)
+        return width if in_turn and (gguf or self.folder_interleaved) else 0
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool

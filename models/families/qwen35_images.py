@@ -18,7 +18,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.dsl import ops
 from hearthd.models.families import qwen35
 from hearthd.models.towers import qwen3vl, siglip
-from hearthd.models.towers.tower_config import GridConfig
+from hearthd.models.towers.tower_config import TableConfig
 
 if TYPE_CHECKING:
     from hearthd.models.config import ImageGrid
@@ -33,7 +33,7 @@ _AXES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(qwen35.Config, GridConfig):
+class Config(qwen35.Config, TableConfig):
     """The shape of a model.
 
     rope_sections  pairs of columns of a head that turn by each axis: by time, row and column

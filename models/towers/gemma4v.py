@@ -19,7 +19,7 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 from hearthd.models.towers import siglip
 from hearthd.models.towers.siglip import CHANNELS, attended
-from hearthd.models.towers.tower_config import GridConfig, axis_of, patch_count
+from hearthd.models.towers.tower_config import TableConfig, axis_of, patch_count
 
 if TYPE_CHECKING:
     from hearthd.models.config import ImageGrid
@@ -37,7 +37,7 @@ _LINEARS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerConfig(GridConfig):
+class TowerConfig(TableConfig):
     """The shape of a tower, as fields of the configuration of a model that has one.
 
     tower_head_dim      the width of a head

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.towers.tower_config import GridConfig
+    from hearthd.models.towers.tower_config import TableConfig
 
 FRAMES = 2
 _EPS = 1e-6
@@ -52,7 +52,7 @@ class Rotation:
 class Attention(nn.Module):
     """Attention of every patch to every patch of the image."""
 
-    def __init__(self, config: GridConfig) -> None:
+    def __init__(self, config: TableConfig) -> None:
         self.heads = config.tower_heads
         hidden = config.tower_hidden
         self.qkv = HeadLinear(hidden, 3 * self.heads, hidden // self.heads, bias=True)
@@ -67,7 +67,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 
-    def __init__(self, config: GridConfig) -> None:
+    def __init__(self, config: TableConfig) -> None:
         hidden = config.tower_hidden
         self.norm1 = nn.LayerNorm(hidden, _EPS)
         self.attn = Attention(config)
@@ -84,7 +84,7 @@ class Block(nn.Module):
 class Merger(nn.Module):
     """Joins the hidden states of squares of patches, and projects them to the text model."""
 
-    def __init__(self, config: GridConfig, hidden: int) -> None:
+    def __init__(self, config: TableConfig, hidden: int) -> None:
         joined = config.tower_hidden * config.merged_patches**2
         self.fc1 = nn.Linear(joined, joined, bias=True)
         self.fc2 = nn.Linear(joined, hidden, bias=True)
@@ -99,7 +99,7 @@ class Merger(nn.Module):
 class Tower(nn.Module):
     """The whole tower."""
 
-    def __init__(self, config: GridConfig) -> None:
+    def __init__(self, config: TableConfig) -> None:
         self.table_side = config.table_side
         self.head_width = config.tower_hidden // config.tower_heads
         pixels = CHANNELS * FRAMES * config.patch_size**2
@@ -165,7 +165,7 @@ def _in_each_frame(patches: Tensor) -> Tensor:
 
 
 def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
-    """The fields of `GridConfig`, from the object of config.json; raises ConfigError."""
+    """The fields of `TableConfig`, from the object of config.json; raises ConfigError."""
     data.fixed(
         hidden_act="gelu_pytorch_tanh", in_channels=CHANNELS, temporal_patch_size=FRAMES,
         deepstack_visual_indexes=[], out_hidden_size=hidden,
@@ -186,7 +186,7 @@ def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
 
 
 def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
-    """The fields of `GridConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
+    """The fields of `TableConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
     if True in data.flags("vision.is_deepstack_layers"):
         raise ConfigError("clip.vision.is_deepstack_layers: got true, supported is false")
     patch = data.size("vision.patch_size")

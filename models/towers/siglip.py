@@ -203,17 +203,26 @@ def resampling(data: ConfigJson, usual: Resampling) -> Resampling:
     return _FILTERS[filter_]
 
 
-def pixel_fields(data: ConfigJson, usual: Resampling) -> dict[str, Any]:
+# What processors normalize pixels with: the mean, and what divides the rest.
+HALF = (0.5,) * CHANNELS, (0.5,) * CHANNELS
+CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def pixel_fields(
+    data: ConfigJson, usual: Resampling, pixels: tuple[tuple[float, ...], ...] = HALF
+) -> dict[str, Any]:
     """The filter and the normalization of a processor, as fields of `ImageInput`.
 
-    `usual` is the filter of a processor that names none. Raises ConfigError.
+    `usual` is the filter of a processor that names none, and `pixels` its normalization. Raises
+    ConfigError.
     """
     data.fixed(do_normalize=True)
-    half = (0.5,) * CHANNELS
+    mean, std = pixels
     return {
         "resampling": resampling(data, usual),
-        "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else half,
-        "std": tuple(data.numbers("image_std")) if data.has("image_std") else half,
+        "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else mean,
+        "std": tuple(data.numbers("image_std")) if data.has("image_std") else std,
     }
 
 

@@ -15,7 +15,7 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 from hearthd.models.towers import siglip
 from hearthd.models.towers.siglip import CHANNELS
-from hearthd.models.towers.tower_config import GridConfig, axis_of, patch_count, square_side
+from hearthd.models.towers.tower_config import TableConfig, axis_of, patch_count, square_side
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerConfig(GridConfig):
+class TowerConfig(TableConfig):
     """The shape of a tower, as fields of the configuration of a model that has one."""
 
     tower_norm_eps: float

@@ -37,17 +37,25 @@ class GridConfig(LayersConfig):
 
     patch_size      pixels of a side of a patch
     merged_patches  patches of a side of the square that gives one row of embeddings
-    table_side      learned positions in a row and in a column
     """
 
     patch_size: int
     merged_patches: int
-    table_side: int
 
     @property
     def grid(self) -> ImageGrid:
         """Images of any size."""
         return ImageGrid(self.patch_size, self.merged_patches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(GridConfig):
+    """The shape of a tower with learned positions.
+
+    table_side  positions in a row and in a column
+    """
+
+    table_side: int
 
 
 def square_side(count: int, name: str) -> int:

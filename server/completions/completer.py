@@ -213,11 +213,13 @@ def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
         ImageRows(
             media=image.media,
             digest=image.digest,
-            count=image.rows,
+            count=image.rows // image.lines,
+            offset=image.rows // image.lines * line,
             both_ways=image.both_ways,
             grid=image.grid,
         )
         for image in images
+        for line in range(image.lines)
     ]
     return Prompt.of_ids(ids, rows)
 

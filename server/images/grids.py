@@ -2,11 +2,13 @@
 
 Source: transformers, `smart_resize` in models/qwen2_vl/image_processing_qwen2_vl.py and
 models/lfm2_vl/image_processing_lfm2_vl.py, and there `_get_grid_layout`;
-`get_aspect_ratio_preserving_size` in models/gemma4/image_processing_gemma4.py.
+`get_aspect_ratio_preserving_size` in models/gemma4/image_processing_gemma4.py, and
+`get_resize_output_image_size` in models/pixtral/image_processing_pixtral.py.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,8 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
             expected=f"an image whose sides differ by a factor of at most {_MAX_ASPECT}",
         )
     steps = _most_steps if settings.fills else _nearest_steps
+    if settings.longest_edge is not None:
+        steps = functools.partial(_covering_steps, edge=settings.longest_edge)
     columns, rows = steps(width, height, settings)
     # The limits may be so close together that rounding leaves none of the sizes between them.
     most = settings.max_pixels // settings.step**2
@@ -62,11 +66,28 @@ def _nearest_steps(width: int, height: int, settings: GridInput) -> tuple[int, i
     columns, rows = (round(x / step) for x in (width, height))
     area = rows * columns * step**2
     if area > largest:
-        shrink = math.sqrt(height * width / largest)
-        columns, rows = (max(1, math.floor(x / shrink / step)) for x in (width, height))
+        columns, rows = _shrunk_steps(width, height, settings)
     elif area < smallest:
         grow = math.sqrt(smallest / (height * width))
         columns, rows = (math.ceil(x * grow / step) for x in (width, height))
+    return columns, rows
+
+
+def _shrunk_steps(width: int, height: int, settings: GridInput) -> tuple[int, int]:
+    """The columns and rows of the largest area, rounded down."""
+    shrink = math.sqrt(height * width / settings.max_pixels)
+    columns, rows = (max(1, math.floor(x / shrink / settings.step)) for x in (width, height))
+    return columns, rows
+
+
+def _covering_steps(width: int, height: int, settings: GridInput, *, edge: int) -> tuple[int, int]:
+    """The columns and rows that cover an image whose longer side has at most `edge` pixels."""
+    ratio = max(1, max(width, height) / edge)
+    columns, rows = (
+        math.ceil(max(1, math.floor(x / ratio)) / settings.step) for x in (width, height)
+    )
+    if columns * rows * settings.step**2 > settings.max_pixels:
+        return _shrunk_steps(width, height, settings)
     return columns, rows
 
 

@@ -37,16 +37,20 @@ class ImageReader:
         if isinstance(settings, GridInput):
             parts = grids(pixels, settings, image.field)
             read = tuple(self._grid(part, settings) for part in parts.pixels)
+            text = settings.text(parts.rows, parts.columns, read[-1].lines)
         else:
             parts = squares(pixels, settings)
             read = tuple(self._square(square, rows=settings.rows) for square in parts.pixels)
-        return ReadMedia("image", read, settings.text(parts.rows, parts.columns))
+            text = settings.text(parts.rows, parts.columns)
+        return ReadMedia("image", read, text)
 
     def _grid(self, pixels: NDArray[np.uint8], settings: GridInput) -> ImageSquare:
         """An image as a tower for images of any size reads it."""
         grid = pixels.shape[0] // settings.step, pixels.shape[1] // settings.step
         square = self._square(pixels, rows=grid[0] * grid[1])
-        return square if settings.axes == 1 else dataclasses.replace(square, grid=grid)
+        return dataclasses.replace(
+            square, grid=None if settings.axes == 1 else grid, lines=settings.lines(grid[0])
+        )
 
     def _square(self, pixels: NDArray[np.uint8], *, rows: int) -> ImageSquare:
         self._memory.take(pixels, pixels.nbytes)

@@ -54,13 +54,13 @@ class MediaReader:
 
         A placeholder that is of none of them is one position.
         """
-        return tuple(self._positions(ids, iter(squares)))
+        counts = (square.rows // square.lines for square in squares for _ in range(square.lines))
+        return tuple(self._positions(ids, counts))
 
-    def _positions(self, ids: Sequence[int], squares: Iterator[ImageSquare]) -> Iterator[int]:
+    def _positions(self, ids: Sequence[int], counts: Iterator[int]) -> Iterator[int]:
         for id_ in ids:
             if id_ in self._placeholders:
-                square = next(squares, None)
-                yield from (NO_TOKEN,) * (1 if square is None else square.rows)
+                yield from (NO_TOKEN,) * next(counts, 1)
             else:
                 yield id_
 

@@ -13,6 +13,7 @@ from tests.baker import (
     small_gemma4_sound,
     small_gemma4_unified,
     small_lfm2vl,
+    small_mistral3,
     small_qwen35,
     small_smolvlm,
 )
@@ -137,6 +138,19 @@ MODELS: Mapping[str, ImageModel] = {
         question=(
             (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
             "Why?", (56, 130),
+        ),
+        precision="f32",
+        restored=256,
+        nightly=True,
+    ),
+    # The lines of an image end with a token. An image of several lines is first and last.
+    "mistral3-images": ImageModel(
+        write=small_mistral3.small_mistral3,
+        side=32,
+        hidden=small_mistral3.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
+            "Why?", (40, 24),
         ),
         precision="f32",
         restored=256,

@@ -111,8 +111,10 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     kinds = {"nomic-bert": "WordPiece", "nomic-moe": "Unigram", "jina-v3": "Unigram"}
     kind = next((kinds[start] for start in kinds if name.startswith(start)), "BPE")
     model = {"type": kind, "vocab": vocabulary, "merges": []}
-    tokenizer = {"added_tokens": [], "model": model}
+    added = [{"content": "[IMG_BREAK]", "id": 95}] if name.startswith("mistral3-images") else []
+    tokenizer = {"added_tokens": added, "model": model}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
     modules = [
         {"idx": index, "path": path, "type": f"sentence_transformers.models.{module}"}
         for index, (path, module) in enumerate(_MODULES.items())

@@ -19,6 +19,7 @@ from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from typing_extensions import override
 
@@ -27,6 +28,7 @@ from tests.baker import (
     small_gemma4,
     small_gemma4_sound,
     small_lfm2vl,
+    small_mistral3,
     small_qwen35,
     small_smolvlm,
 )
@@ -72,6 +74,14 @@ def processor(name: str, folder: Path) -> Any:
         return _Gemma4Processor(folder, small_gemma4_sound.TEMPLATE)
     if name == "gemma4-unified":
         return _UnifiedProcessor(folder, small_gemma4_sound.TEMPLATE)
+    if name == "mistral3-images":
+        return transformers.PixtralProcessor(
+            PixtralImageProcessorPil.from_pretrained(folder),
+            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
+            patch_size=small_mistral3.PATCH,
+            spatial_merge_size=small_mistral3.MERGED,
+            chat_template=small_mistral3.TEMPLATE,
+        )
     if name == "lfm2-vl":
         return transformers.Lfm2VlProcessor(
             transformers.Lfm2VlImageProcessor.from_pretrained(folder),

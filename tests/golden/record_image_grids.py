@@ -12,12 +12,21 @@ import numpy as np
 from PIL import Image
 from transformers import Lfm2VlImageProcessor
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.baker import small_lfm2vl
+from tests.baker import small_lfm2vl, small_mistral3
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH
 from tests.baker.small_smolvlm import pixels
-from tests.server.images.test_grids import CUT_SIZES, FILE, FILLED_ROWS, FILLED_SIZES, SIZES, name
+from tests.server.images.test_grids import (
+    COVERED_SIZES,
+    CUT_SIZES,
+    FILE,
+    FILLED_ROWS,
+    FILLED_SIZES,
+    SIZES,
+    name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +79,22 @@ def gemma4() -> Iterator[tuple[str, NDArray[Any]]]:
         yield f"gemma4.{name(size)}.grid", places[:count].max(axis=0)[::-1] + 1
 
 
+def pixtral() -> Iterator[tuple[str, NDArray[Any]]]:
+    """Pixtral's pixels of each image."""
+    step = small_mistral3.PATCH * small_mistral3.MERGED
+    processor = PixtralImageProcessorPil(
+        patch_size={"height": step, "width": step},
+        size={"longest_edge": small_mistral3.EDGE},
+        **_RAW,
+    )
+    for size in COVERED_SIZES:
+        result = processor(Image.fromarray(pixels(*size)), return_tensors="np")
+        yield f"pixtral.{name(size)}", result["pixel_values"][0].transpose(1, 2, 0).astype(np.uint8)
+
+
 def main() -> None:
     """Write the file."""
-    arrays: dict[str, Any] = {**dict(qwen()), **dict(lfm2()), **dict(gemma4())}
+    arrays: dict[str, Any] = {**dict(qwen()), **dict(lfm2()), **dict(gemma4()), **dict(pixtral())}
     np.savez_compressed(FILE, **arrays)
 
 

@@ -84,6 +84,7 @@ IMAGES = {
     "smolvlm": "image",
     "qwen35-images": "image_16",
     "lfm2-vl": "image_16",
+    "mistral3-images": "image_16",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
 }
@@ -91,6 +92,14 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
+    "mistral3-images": {
+        "stacked_heads": 2,
+        "matrix": 14,
+        "full_attention": 2,
+        "rope": 4,
+        "gated_silu": 2,
+        "add_norm": 4,
+    },
     "gemma4-images": {
         "matrix": 16,
         "full_attention": 2,

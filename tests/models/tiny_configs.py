@@ -8,6 +8,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from tests.models.families.published_sizes import (
     SMALL_GRID_TOWER,
+    SMALL_PIXTRAL,
     SMALL_SOUND_TOWER,
     SMALL_TOWER,
 )
@@ -154,6 +155,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "rotary_width": 32,
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "mistral3-images": {"query_growth": 0.1, "original_context": 8, **SMALL_PIXTRAL},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "nemotron": {"rotary_width": 32},

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.models.decoder.config.projector_metadata import TowerKind
+    from hearthd.models.decoder.config.projector_metadata import Activation, TowerKind
 
 ROPE_DIVISORS = "rope_freqs.weight"
 LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -68,14 +68,23 @@ class GgufMetadata(TypedKeys):
         return name in self._tensors
 
     def projector(
-        self, type_: str, width: int, tensor: str, *, axis: int, tower: TowerKind = "vision"
+        self,
+        type_: str,
+        width: int,
+        tensor: str,
+        *,
+        axis: int,
+        tower: TowerKind = "vision",
+        activation: Activation = "gelu",
     ) -> ProjectorMetadata:
         """The keys of a tower in the projector file with this type.
 
         `tensor` is the matrix of the projection, which has the hidden width of the text model along
-        an axis. Raises ConfigError for a projector of another type or width, or if there is none.
+        an axis. `activation` is the tower's. Raises ConfigError for a projector of another type or
+        width, or if there is none.
         """
-        self._projectors.append(keys := ProjectorMetadata(self._metadata, type_, tower))
+        keys = ProjectorMetadata(self._metadata, type_, tower, activation)
+        self._projectors.append(keys)
         shape = self._tensors.get(tensor, ())
         if len(shape) != 2:
             raise ConfigError(f"the projector has no matrix {tensor}; download its file again")

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 PREFIX = "clip."
 TowerKind = Literal["vision", "audio"]
+# What clip.cpp applies in the MLPs of a tower: of a file that names none, quick_gelu.
+Activation = Literal["gelu", "quick_gelu", "silu"]
 # Starts of the keys of each tower in a file.
 _OF_TOWER: Mapping[TowerKind, tuple[str, ...]] = {
     "vision": ("vision.", "has_vision_encoder", "use_gelu", "use_silu"),
     "audio": ("audio.", "has_audio_encoder"),
-}
-_FLAGS: Mapping[TowerKind, Mapping[str, bool]] = {
-    "vision": {"has_vision_encoder": True, "use_gelu": True, "use_silu": False},
-    "audio": {"has_audio_encoder": True},
 }
 # Facts that do not matter, that the tensors say too, or that are settings of the processor.
 _IGNORED = (
@@ -38,9 +36,16 @@ class ProjectorMetadata(TypedKeys):
     metadata  all keys of the weights
     type      the value that `clip.projector_type` must have
     tower     which of a file's towers it is; keys of another one are ignored
+    activation  of the tower for images
     """
 
-    def __init__(self, metadata: Mapping[str, Any], type_: str, tower: TowerKind) -> None:
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        type_: str,
+        tower: TowerKind,
+        activation: Activation = "gelu",
+    ) -> None:
         data = {
             key.removeprefix(PREFIX): value
             for key, value in metadata.items()
@@ -63,7 +68,10 @@ class ProjectorMetadata(TypedKeys):
                 f"clip.projector_type: got {name!r:.80}, expected {type_}; specify the projector "
                 "of this model with --mmproj"
             )
-        for key, expected in _FLAGS[tower].items():
+        flags = {f"has_{tower}_encoder": True}
+        if tower == "vision":
+            flags |= {f"use_{name}": name == activation for name in ("gelu", "silu")}
+        for key, expected in flags.items():
             if self.flag(key, default=expected) != expected:
                 raise ConfigError(f"clip.{key} is {not expected}, supported is {expected}")
 

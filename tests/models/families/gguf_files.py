@@ -154,9 +154,14 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         if replaced:
             experts.setdefault(together, []).append(source.read(name))
         else:
-            yield _TEXT_MODEL.sub("model.", name), source.read(name)
+            yield _in_text_model(name), source.read(name)
     for name, matrices in experts.items():
-        yield _TEXT_MODEL.sub("model.", name), np.stack(matrices)
+        yield _in_text_model(name), np.stack(matrices)
+
+
+def _in_text_model(name: str) -> str:
+    """The name that a tensor of a text model has where there is no tower."""
+    return _TEXT_MODEL.sub("model.", name).removeprefix("language_model.")
 
 
 _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts

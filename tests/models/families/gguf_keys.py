@@ -67,6 +67,8 @@ def _glm4(config: Any) -> dict[str, Any]:
 
 
 def _mistral3(config: Any) -> dict[str, Any]:
+    if config.query_growth is None:
+        return {}
     return {
         "attention.temperature_scale": config.query_growth,
         "rope.scaling.type": "yarn",

@@ -12,7 +12,9 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
 from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
-from tests.models.families.gguf_files import is_of_tower, written
+from hearthd.models.towers.siglip import CLIP, HALF
+from tests.models.families.gguf_files import is_of_tower, neighbors, written
+from tests.models.families.image_cases import PIXTRAL_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +26,10 @@ TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
-    "gemma4-unified": "gemma4uv",
+    "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
 }  # fmt: skip
+_SILU = ("pixtral",)  # types whose towers have this activation, and no GELU
+_PIXELS = {"pixtral": CLIP}
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
 _USUAL = 4  # pooled patches of a side in Gemma 3
@@ -40,7 +44,10 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         writer.add_clip_vision_projector_type(type_)
     else:
         writer.add_clip_projector_type(type_)
-        writer.add_vision_use_gelu(True)
+        if type_ in _SILU:
+            writer.add_vision_use_silu(True)
+        else:
+            writer.add_vision_use_gelu(True)
     writer.add_vision_projection_dim(config.hidden)
     source = SafetensorsSource(folder)
     add, tensors = _WRITERS.get(type_, (_add_square, _tensors))
@@ -58,9 +65,9 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     writer.add_vision_block_count(layers)
     writer.add_vision_head_count(heads)
     # Gemma 4 normalizes pixels itself.
-    mean, std = (0.0, 1.0) if type_.startswith("gemma4") else (0.5, 0.5)
-    writer.add_vision_image_mean([mean] * 3)
-    writer.add_vision_image_std([std] * 3)
+    mean, std = ((0.0,) * 3, (1.0,) * 3) if type_.startswith("gemma4") else _PIXELS.get(type_, HALF)
+    writer.add_vision_image_mean([*mean])
+    writer.add_vision_image_std([*std])
     add(writer, config)
     if architecture == "smolvlm":
         settings: Any = source.metadata().get(PROCESSOR, {})
@@ -92,6 +99,12 @@ def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(256)  # always
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
     writer.add_vision_projector_scale_factor(config.merged_patches)
+
+
+def _add_pixtral(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(config.longest_edge)
+    writer.add_vision_attention_layernorm_eps(1e-5)
+    writer.add_vision_spatial_merge_size(config.merged_patches)
 
 
 def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -144,6 +157,15 @@ def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[st
         yield stored, values
 
 
+def _pixtral_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name, values in _tensors(source, layers):
+        is_turned = name.endswith(("attn_q.weight", "attn_k.weight"))
+        yield (
+            name,
+            neighbors(values, PIXTRAL_TOWER["vision_config"]["head_dim"]) if is_turned else values,
+        )
+
+
 def _squares(source: SafetensorsSource, _: int) -> Iterator[tuple[str, NDArray[Any]]]:
     for name in filter(is_of_tower, source.names()):
         values, part = source.read(name), name.removeprefix("model.")
@@ -190,7 +212,11 @@ def _tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDAr
         usual = name.removeprefix("model.") if "multi_modal" in name else name
         if "vision_tower" in name and "vision_model" not in name:
             usual = f"vision_tower.vision_model.{name.partition('vision_tower.')[2]}"
-        stored = names.get_name(usual.replace("_weight", ".weight"), (".weight", ".bias"))
+        found = (
+            names.get_name(one.replace("_weight", ".weight"), (".weight", ".bias"))
+            for one in (usual, name.removeprefix("model."))
+        )
+        stored = next(filter(None, found), None)
         assert stored is not None, name
         if stored == "v.patch_embd.weight" and values.ndim == 2:
             values = channels_first(values)
@@ -205,6 +231,7 @@ def channels_first(values: NDArray[Any]) -> NDArray[Any]:
 
 
 _WRITERS = {
+    "pixtral": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
     "gemma4v": (_add_gemma4, _gemma4_tensors),

@@ -68,6 +68,7 @@ def recorded(name: str) -> Recorded:
 def processor_of(name: str) -> Any:
     """transformers' processor for a case, which resizes no image."""
     from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
         Qwen2VLImageProcessorPil,
     )
@@ -78,6 +79,8 @@ def processor_of(name: str) -> Any:
     options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)
+    if CASES[name].config == "Mistral3Config":
+        return PixtralImageProcessorPil(patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Gemma4"):
         return Gemma4ImageProcessorPil(
             patch_size=patch, pooling_kernel_size=merged, max_soft_tokens=70, do_resize=False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, GEMMA4
+from tests.models.families.case_arguments import DEFAULT, GEMMA4, MINISTRAL_ROPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,15 @@ QWEN_TOWER: Mapping[str, Any] = {
     "vision_config": {
         "depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 5,
         "out_hidden_size": 48, "num_position_embeddings": 49,
+    },
+}  # fmt: skip
+# Heads of 12 columns, for three pairs of each axis; three layers, for llama.cpp's converter.
+PIXTRAL_TOWER: Mapping[str, Any] = {
+    "image_token_index": 96, "spatial_merge_size": 2,
+    "vision_config": {
+        "model_type": "pixtral", "hidden_size": 36, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 3, "head_dim": 12, "patch_size": 5,
+        "hidden_act": "silu",
     },
 }  # fmt: skip
 # Patches of 16 x 16 pixels and three layers, for llama.cpp's converter; 5 x 5 positions.
@@ -153,6 +162,20 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     ("gemma4-unified", "Gemma4UnifiedConfig", GEMMA4_SQUARES, {"blocks": GEMMA4_UNIFIED}),
     ("gemma4-sound", "Gemma4Config", GEMMA4_TOWERS, {"towers": GEMMA4_IMAGES}),
+    (
+        "mistral3-images", "Mistral3Config", PIXTRAL_TOWER,
+        {
+            "ministral3": {
+                "model_type": "ministral3", "rope_parameters": MINISTRAL_ROPE,
+                "tie_word_embeddings": True,
+            },
+        },
+    ),
+    (
+        "mistral3-images", "Mistral3Config",
+        {**PIXTRAL_TOWER, "multimodal_projector_bias": True, "tie_word_embeddings": False},
+        {"mistral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
+    ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

@@ -46,6 +46,11 @@ SMALL_GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,
     "tower_ffn": 96, "tower_heads": 1,
 }  # fmt: skip
+# The same, with Pixtral's.
+SMALL_PIXTRAL: Mapping[str, Any] = {
+    **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
+    "longest_edge": 128, "tower_rope_base": 1e4, "projector_bias": False,
+}  # fmt: skip
 # The same for sound.
 SMALL_SOUND_TOWER: Mapping[str, Any] = {
     "sound_mels": 16, "sound_channels": (16, 8), "sound_layers": 2, "sound_hidden": 64,

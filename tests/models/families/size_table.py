@@ -225,6 +225,12 @@ SIZES: Mapping[str, Size] = {
         3072, 9216, 32, 8, 128, 131072,
         rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
     ),
+    "ministral3-images": decoder(
+        3072, 9216, 32, 8, 128, 131072,
+        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
+        patch_size=14, merged_patches=2, longest_edge=1540, tower_layers=2, tower_hidden=1024,
+        tower_ffn=4096, tower_heads=16, tower_rope_base=1e4, projector_bias=False,
+    ),
     # mistralai/Mistral-7B-v0.1
     "mistral": decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B

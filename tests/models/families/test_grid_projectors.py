@@ -137,6 +137,13 @@ def test_a_family_without_sound_leaves_the_tower_for_it_out(tmp_path: Path) -> N
     assert not read & of_sound
 
 
+def test_the_row_of_the_token_after_a_line_is_not_read() -> None:
+    """Files that are converted from Mistral's own format have it."""
+    tensors = ARCHITECTURES["mistral3-images"].tensors
+    assert tensors.is_other_part("v.token_embd.img_break")
+    assert not tensors.is_other_part("v.pre_ln.weight")
+
+
 def test_the_frames_of_a_convolution_are_joined(tmp_path: Path) -> None:
     write_folder(recorded_case(GRID_NAMES[0]), tmp_path)
     folder, pair = open_weights(tmp_path), pair_of(GRID_NAMES[0], tmp_path)

@@ -80,6 +80,8 @@ COVERED = (
     ("minicpm3", "native", "prefill_16"),
     ("minimax-m2", "native", "prefill_16"),
     ("ministral3", "native", "prefill_16"),
+    ("ministral3-images", "int8-g32", "image_64"),
+    ("ministral3-images", "int8-g32", "image_256"),
     ("nemotron", "native", "prefill_16"),
     ("nemotron-h", "native", "prefill_16"),
     ("nemotron-h-moe", "native", "prefill_16"),

@@ -22,7 +22,7 @@ from hearthd.server.images.media_reader import MediaReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
-from tests.baker import small_lfm2vl
+from tests.baker import small_lfm2vl, small_mistral3
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH, SPECIAL, token
 from tests.baker.small_smolvlm import pixels, tokenizer
 
@@ -40,6 +40,8 @@ CUT_SIZES = (
 )  # fmt: skip
 # Gemma 4's: the largest number of rows. Its processor allows only a few such numbers.
 FILLED_ROWS, FILLED_SIZES = 70, ((100, 60), (3, 90), (61, 62), (200, 7))
+# Pixtral's processor fails for those whose shorter side is less than a pixel then.
+COVERED_SIZES = tuple(size for size in SIZES if max(size) < 60 * min(size))
 # Without normalization.
 SETTINGS = GridInput(
     patch=PATCH, merged=MERGED, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS, resampling="bicubic",
@@ -133,6 +135,35 @@ def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, 
     assert patches.grid.tolist() == grid
     actual = in_file_order(patches.values, patches.places)
     assert np.abs(actual - expected).max() <= 1 + 1e-4
+
+
+EDGES = replace(
+    SETTINGS, min_pixels=1, max_pixels=64**2, longest_edge=small_mistral3.EDGE, marker="[IMG]",
+    start="", placeholder="[IMG]", line_end="[IMG_BREAK]", end="[IMG_END]", axes=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", COVERED_SIZES, ids=name)
+def test_images_with_a_longest_edge_have_the_pixels_of_transformers(size: tuple[int, int]) -> None:
+    with np.load(FILE) as recorded:
+        expected: NDArray[np.uint8] = recorded[f"pixtral.{name(size)}"]
+    reader = MediaReader(EDGES, None, Tokenizer(tokenizer(small_mistral3.SPECIAL), bos=None))
+    image = reader.read(media(Image.fromarray(pixels(*size))))
+    (square,) = image.squares
+    assert square.media.shape == expected.shape
+    assert np.abs(square.media.astype(int) - expected).max() <= 1
+    rows, columns = (extent // STEP for extent in expected.shape[:2])
+    assert (square.rows, square.lines) == (rows * columns, rows)
+    assert image.text == "[IMG_BREAK]".join(["[IMG]"] * rows) + "[IMG_END]"
+    ids = reader.positions([258, 259] * (rows - 1) + [258, 260, 258], [square])
+    assert ids == (*([NO_TOKEN] * columns + [259]) * (rows - 1), *[NO_TOKEN] * columns, 260, -1)
+
+
+def test_a_limit_of_rows_holds_for_images_with_a_longest_edge() -> None:
+    limited = EDGES.limited(20)
+    assert grid_size(60, 60, EDGES, "") == (64, 64)
+    assert grid_size(60, 60, limited, "") == (32, 32)
+    assert grid_size(30, 20, limited, "") == (32, 24)
 
 
 @functools.cache
