@@ -126,6 +126,11 @@ def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("image_mean", "image_std")
         if (key := f"clip.vision.{name}") in keys
     }
+    settings |= {
+        f"{name}_patches": keys[key]
+        for name in ("min", "max")
+        if (key := f"clip.vision.preproc_{name}_tiles") in keys
+    }
     edge = keys.get("clip.vision.preproc_image_size")
     return settings if edge is None else {**settings, "size": {"longest_edge": edge}}
 

@@ -42,16 +42,19 @@ class ImageInput:
 
     An image with a `longest_edge` is resized to it, and to multiples of `side`. If that gives
     several squares, they precede the image as one square: for each of them `tile`, with the numbers
-    of its row and column from 1, and after each row and after all of them `line_end`.
+    of its row and column from 1, and after each row and after all of them `line_end`. An image with
+    `tiles` is cut as these say.
 
     side         pixels of a side of a square
     rows         rows of embeddings of a square
     longest_edge  pixels of the longer side of an image, or None: every image is one square
+    tiles        how an image is cut in place of a `longest_edge`, or None
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
     std          divides the result
     marker       special token that the chat template writes for an image
     placeholder  special token that stands for the rows of a square in the texts below
+    begin        text before all squares
     tile         text before the rows of a square that is a part of an image
     line_end     text after a row of squares
     start        text before the rows of the image as one square
@@ -62,11 +65,13 @@ class ImageInput:
     side: int
     rows: int
     longest_edge: int | None
+    tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]
     std: tuple[float, ...]
     marker: str
     placeholder: str
+    begin: str = field(default="", metadata=OMITTED)
     tile: str = ""
     line_end: str = ""
     start: str
@@ -83,6 +88,10 @@ class ImageInput:
             raise NotABundle(
                 f"{MANIFEST}.images.longest_edge: got {self.longest_edge}, expected at most "
                 f"{_MAX_COLUMNS} sides of {self.side}"
+            )
+        if self.tiles is not None and self.tiles.side != self.side:
+            raise NotABundle(
+                f"{MANIFEST}.images.tiles.side: got {self.tiles.side}, expected {self.side}"
             )
         _require_channels(self.mean, self.std)
 
@@ -103,7 +112,7 @@ class ImageInput:
             for row in range(rows)
         ]
         tiles = "".join(line + self.line_end for line in [*lines, ""]) if lines else ""
-        return f"{tiles}{self.start}{self.placeholder}{self.end}"
+        return f"{self.begin}{tiles}{self.start}{self.placeholder}{self.end}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,15 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from hearthd.server.images.squares import Squares, array_of, cut, resized
+from hearthd.server.images.squares import Squares, array_of, cut, layout, resized
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from hearthd.bundle import GridInput, ImageTiles
+    from hearthd.bundle import GridInput
 
 _MAX_ASPECT = 200
-_MIN_SHARE = 0.5  # of the pixels of a layout of tiles: a smaller image takes the one with fewer
 
 
 def grids(image: Image.Image, settings: GridInput, field: str) -> Squares:
@@ -29,7 +28,7 @@ def grids(image: Image.Image, settings: GridInput, field: str) -> Squares:
     thumbnail = resized(image, grid_size(*image.size, settings, field), settings.resampling)
     if settings.tiles is None or _nearest_area(*image.size, settings) <= settings.tiles.min_pixels:
         return Squares((array_of(thumbnail),))
-    columns, rows = _layout(*image.size, settings.tiles)
+    columns, rows = layout(*image.size, settings.tiles)
     side = settings.tiles.side
     return cut(resized(image, (columns * side, rows * side), settings.resampling), side, thumbnail)
 
@@ -104,14 +103,3 @@ def _nearest_area(width: int, height: int, settings: GridInput) -> int:
     """The area of an image whose sides are rounded to `settings.step`, or to a patch at least."""
     step = settings.step
     return math.prod(max(settings.patch, round(x / step) * step) for x in (width, height))
-
-
-def _layout(width: int, height: int, tiles: ImageTiles) -> tuple[int, int]:
-    """The columns and rows of tiles for an image."""
-    aspect, best, least = width / height, (1, 1), math.inf
-    for columns, rows in tiles.layouts:
-        difference = abs(aspect - columns / rows)
-        is_large = width * height > _MIN_SHARE * columns * rows * tiles.side**2
-        if difference < least or (difference == least and is_large):
-            best, least = (columns, rows), difference
-    return best

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import ImageInput, Resampling
+    from hearthd.bundle import ImageInput, ImageTiles, Resampling
 
 _FILTERS: Mapping[Resampling, Image.Resampling] = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+
+_MIN_SHARE = 0.5  # of the pixels of a layout of tiles: a smaller image takes the one with fewer
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Squares:
 def squares(image: Image.Image, settings: ImageInput) -> Squares:
     """The squares of an RGB image."""
     side, filter_ = settings.side, settings.resampling
+    if settings.tiles is not None:
+        columns, rows = layout(*image.size, settings.tiles)
+        square = resized(image, (side, side), filter_)
+        if columns * rows == 1:
+            return Squares((array_of(square),))
+        return cut(resized(image, (columns * side, rows * side), filter_), side, square)
     if settings.longest_edge is None:
         return Squares((array_of(resized(image, (side, side), filter_)),))
     image = resized(image, _with_longest_edge(*image.size, settings.longest_edge), filter_)
@@ -45,6 +53,17 @@ def squares(image: Image.Image, settings: ImageInput) -> Squares:
     if image.size == (side, side):
         return Squares((array_of(image),))
     return cut(image, side, resized(image, (side, side), filter_))
+
+
+def layout(width: int, height: int, tiles: ImageTiles) -> tuple[int, int]:
+    """The columns and rows of tiles for an image."""
+    aspect, best, least = width / height, (1, 1), math.inf
+    for columns, rows in tiles.layouts:
+        difference = abs(aspect - columns / rows)
+        is_large = width * height > _MIN_SHARE * columns * rows * tiles.side**2
+        if difference < least or (difference == least and is_large):
+            best, least = (columns, rows), difference
+    return best
 
 
 def cut(image: Image.Image, side: int, thumbnail: Image.Image) -> Squares:

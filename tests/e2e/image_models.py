@@ -12,6 +12,7 @@ from tests.baker import (
     small_gemma4,
     small_gemma4_sound,
     small_gemma4_unified,
+    small_internvl,
     small_lfm2vl,
     small_mistral3,
     small_qwen35,
@@ -141,6 +142,16 @@ MODELS: Mapping[str, ImageModel] = {
         ),
         precision="f32",
         restored=256,
+        nightly=True,
+    ),
+    # An image in tiles first, and one that is one square last.
+    "internvl": ImageModel(
+        write=small_internvl.small_internvl,
+        side=small_internvl.SIDE,
+        hidden=small_internvl.CONFIG.hidden,
+        question=((100, 60), "What is this?", (20, 50), "And this?", (9, 9)),
+        precision="f32",
+        restored=0,
         nightly=True,
     ),
     # The lines of an image end with a token. An image of several lines is first and last.

@@ -34,6 +34,7 @@ from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.grid_images import GRID_NAMES
 from tests.models.families.images import NAMES as IMAGE_NAMES
 from tests.models.families.images import ROWS
+from tests.models.families.internvl_names import own_name
 from tests.models.families.mtp_models import add_predicting_layer
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
             config |= more
     if "granite" in name and "layer_types" in config:
         config["layer_types"] = [_LAYERS.get(kind, kind) for kind in config["layer_types"]]
+    if name.startswith("internvl"):
+        config["vision_config"]["architectures"] = ["InternVisionModel"]
     if name.startswith("nemotron_h-"):
         config = {key: value for key, value in config.items() if key not in _ADDED}
     if name.startswith("nomic-moe"):  # transformers adds its defaults under these names
@@ -162,6 +165,8 @@ def prepare_projector(folder: Path) -> None:
         name.replace(start, f"{start}vision_model.") if is_siglip else name: tensors[name].copy()
         for name in tensors
     }
+    if any("layernorm_before" in name for name in tensors):
+        published = {own_name(name): values for name, values in published.items()}
     save_file(published, path, metadata={"format": "pt"})
 
 

@@ -18,6 +18,7 @@ import transformers
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -27,6 +28,7 @@ from tests.baker import (
     small_gemma3,
     small_gemma4,
     small_gemma4_sound,
+    small_internvl,
     small_lfm2vl,
     small_mistral3,
     small_qwen35,
@@ -44,6 +46,12 @@ _GEMMA_TOKENS = {
     "boi_token": "<start_of_image>",
     "eoi_token": "<end_of_image>",
     "image_token": "<image_soft_token>",
+}
+_INTERN_TOKENS = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
 }
 
 
@@ -81,6 +89,16 @@ def processor(name: str, folder: Path) -> Any:
             patch_size=small_mistral3.PATCH,
             spatial_merge_size=small_mistral3.MERGED,
             chat_template=small_mistral3.TEMPLATE,
+        )
+    if name == "internvl":
+        return transformers.InternVLProcessor(
+            GotOcr2ImageProcessorPil.from_pretrained(folder),
+            transformers.PreTrainedTokenizerFast(
+                tokenizer_file=file, extra_special_tokens=_INTERN_TOKENS
+            ),
+            transformers.InternVLVideoProcessor(),
+            image_seq_length=small_internvl.ROWS,
+            chat_template=small_internvl.TEMPLATE,
         )
     if name == "lfm2-vl":
         return transformers.Lfm2VlProcessor(

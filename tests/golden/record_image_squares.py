@@ -7,12 +7,14 @@ python -m tests.golden.record_image_squares
 from __future__ import annotations
 
 import numpy as np
+from PIL import Image
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import (
     Idefics3ImageProcessorPil,
 )
 
 from tests.baker.small_smolvlm import pixels
-from tests.server.images.test_squares import EDGE, FILE, SIDE, SIZES, name
+from tests.server.images.test_squares import EDGE, FILE, MAX_TILES, SIDE, SIZES, name
 
 
 def main() -> None:
@@ -27,6 +29,13 @@ def main() -> None:
         squares = np.moveaxis(result["pixel_values"][0], 1, 3).astype(np.uint8)
         recorded[name(size)] = squares
         recorded[f"{name(size)}.grid"] = np.array([result["rows"][0][0], result["cols"][0][0]])
+    tiles = GotOcr2ImageProcessorPil(
+        size={"height": SIDE, "width": SIDE}, crop_to_patches=True, max_patches=MAX_TILES,
+        do_normalize=False, do_rescale=False,
+    )  # fmt: skip
+    for size in SIZES:
+        cut = tiles(Image.fromarray(pixels(*size)), return_tensors="np")["pixel_values"]
+        recorded[f"tiles.{name(size)}"] = np.moveaxis(cut, 1, 3).astype(np.uint8)
     np.savez_compressed(FILE, **recorded)
 
 

@@ -82,6 +82,7 @@ def test_caches_of_integers_have_kernels(kv_cache: KvCache, architecture: str) -
 # The entry points of towers, by architecture.
 IMAGES = {
     "smolvlm": "image",
+    "internvl": "image",
     "qwen35-images": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
@@ -92,6 +93,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
+    "internvl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "mistral3-images": {
         "stacked_heads": 2,
         "matrix": 14,

@@ -8,6 +8,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from tests.models.families.published_sizes import (
     SMALL_GRID_TOWER,
+    SMALL_INTERN,
     SMALL_PIXTRAL,
     SMALL_SOUND_TOWER,
     SMALL_TOWER,
@@ -134,6 +135,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,
         "local_rotary_width": 64, "local_rope_base": 1e3,
     },
+    "internvl": {"attention_bias": True, **SMALL_INTERN},
+    "internvl35": SMALL_INTERN,
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,

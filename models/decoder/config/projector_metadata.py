@@ -26,7 +26,8 @@ _OF_TOWER: Mapping[TowerKind, tuple[str, ...]] = {
 # Facts that do not matter, that the tensors say too, or that are settings of the processor.
 _IGNORED = (
     "audio.projection_dim", "has_llava_projector", "has_text_encoder", "vision.image_mean",
-    "vision.image_std", "vision.preproc_image_size", "vision.projection_dim",
+    "vision.image_std", "vision.preproc_image_size", "vision.preproc_max_tiles",
+    "vision.preproc_min_tiles", "vision.projection_dim",
 )  # fmt: skip
 
 

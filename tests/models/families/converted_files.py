@@ -28,7 +28,8 @@ NOT_CONVERTED = {
     "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "gemma4-images-blocks", "gemma4-unified-blocks",
     "gemma4-moe-images-blocks", "hunyuan-moe-alpha", "gte", "gte-cls",
-    "mistral3-images-ministral3", "mistral3-images-mistral",
+    "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
+    "internvl35-biases",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

@@ -116,6 +116,8 @@ FILES = {
     "hunyuan_moe": File(templates=("hunyuan",)),
     "hy_v3": File(),
     "internlm2": File(varies="llama", templates=("chatml",), tokenizer=("llama",)),
+    "internvl": File(),
+    "internvl35": File(varies="internvl"),
     "jais2": File(varies="nemotron"),
     "jina_bert": File(tokenizer=("bert", "gpt2")),
     "jina_bert_code": File(),

@@ -12,9 +12,10 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
 from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
-from hearthd.models.towers.siglip import CLIP, HALF
+from hearthd.models.towers.siglip import CLIP, HALF, IMAGENET
 from tests.models.families.gguf_files import is_of_tower, neighbors, written
 from tests.models.families.image_cases import PIXTRAL_TOWER
+from tests.models.families.internvl_names import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +28,10 @@ TYPES = {
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
+    "internvl": "internvl", "internvl35": "internvl",
 }  # fmt: skip
 _SILU = ("pixtral",)  # types whose towers have this activation, and no GELU
-_PIXELS = {"pixtral": CLIP}
+_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP}
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
 _USUAL = 4  # pooled patches of a side in Gemma 3
@@ -166,6 +168,18 @@ def _pixtral_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[s
         )
 
 
+def _intern_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
+    for name in filter(is_of_tower, source.names()):
+        usual = own_name(name)
+        usual = usual.replace("vision_model.", "vision_tower.vision_model.")
+        if usual.endswith((".ls1", ".ls2", "position_embedding")):
+            usual += ".weight"
+        stored = names.get_name(usual, (".weight", ".bias"))
+        assert stored is not None, name
+        yield stored, source.read(name)
+
+
 def _squares(source: SafetensorsSource, _: int) -> Iterator[tuple[str, NDArray[Any]]]:
     for name in filter(is_of_tower, source.names()):
         values, part = source.read(name), name.removeprefix("model.")
@@ -231,6 +245,7 @@ def channels_first(values: NDArray[Any]) -> NDArray[Any]:
 
 
 _WRITERS = {
+    "internvl": (_add_square, _intern_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),

@@ -32,6 +32,14 @@ QWEN_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "num_position_embeddings": 49,
     },
 }  # fmt: skip
+# Four patches in a row; squares of four give a row of embeddings. Four layers, for the converter.
+INTERN_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "downsample_ratio": 0.5, "image_seq_length": 4,
+    "vision_config": {
+        **SMOLVLM_TOWER["vision_config"], "num_hidden_layers": 4, "image_size": 20,
+        "layer_norm_eps": 1e-5,
+    },
+}  # fmt: skip
 # Heads of 12 columns, for three pairs of each axis; three layers, for llama.cpp's converter.
 PIXTRAL_TOWER: Mapping[str, Any] = {
     "image_token_index": 96, "spatial_merge_size": 2,
@@ -131,6 +139,18 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
             }
         },
+    ),
+    (
+        "internvl", "InternVLConfig", {**INTERN_TOWER, "tie_word_embeddings": False},
+        {"internvl": {"model_type": "qwen2"}},
+    ),
+    (
+        "internvl35", "InternVLConfig",
+        {
+            **INTERN_TOWER, "tie_word_embeddings": True,
+            "vision_config": {**INTERN_TOWER["vision_config"], "attention_bias": True},
+        },
+        {"biases": {"model_type": "qwen3", "tie_word_embeddings": True}},
     ),
     (
         "gemma3-images", "Gemma3Config", GEMMA3_TOWER,

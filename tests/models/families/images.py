@@ -1,12 +1,14 @@
 """Prompts with images for the cases of cases.py that have a tower, and what transformers computes.
 
     python -m tests.models.families.images
+    python -m tests.models.families.images internvl-internvl
 
-records all of them.
+records all of them, or those named.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +39,7 @@ NAMES = tuple(
     if ARCHITECTURES[case.architecture].images is not None and not is_grid(case)
 )
 IMAGE: int = SMOLVLM_TOWER["image_token_id"]
-SIDE = 30
+SIDE = 30  # of the largest image
 ROWS = 4
 _ROWS = (IMAGE,) * ROWS
 # An image first, two with a token between them, and one before the last token.
@@ -45,10 +47,11 @@ PROMPT = (*_ROWS, 5, 17, 80, *_ROWS, 7, *_ROWS, 41, 2, 9, *_ROWS, 33)
 IMAGES = PROMPT.count(IMAGE) // ROWS
 
 
-def pixels() -> NDArray[np.float32]:
-    """Normalized pixels of the images, f32 (IMAGES, 3, SIDE, SIDE)."""
-    rng = np.random.default_rng(11)
-    return rng.uniform(-1, 1, (IMAGES, 3, SIDE, SIDE)).astype(np.float32)
+def pixels(name: str) -> NDArray[np.float32]:
+    """Normalized pixels of the images for a case, f32 (IMAGES, 3, S, S)."""
+    rng, side = np.random.default_rng(11), CASES[name].tower["vision_config"]["image_size"]
+    values = rng.uniform(-1, 1, (IMAGES, 3, SIDE, SIDE)).astype(np.float32)
+    return np.ascontiguousarray(values[..., :side, :side])
 
 
 def recorded(name: str) -> Recorded:
@@ -56,7 +59,7 @@ def recorded(name: str) -> Recorded:
     return read_recording(FILE, name)
 
 
-def computed(folder: Path) -> Recorded:
+def computed(name: str, folder: Path) -> Recorded:
     """What transformers computes with the model in a folder."""
     import torch
 
@@ -66,11 +69,11 @@ def computed(folder: Path) -> Recorded:
     inputs = {
         "input_ids": torch.tensor([PROMPT]),
         "attention_mask": torch.ones((1, len(PROMPT)), dtype=torch.long),
-        "pixel_values": torch.from_numpy(pixels()),
+        "pixel_values": torch.from_numpy(pixels(name)),
     }
     if model.config.model_type == "idefics3":
         inputs["pixel_values"] = inputs["pixel_values"][None]
-    else:
+    elif model.config.model_type == "gemma3":
         inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(inputs["pixel_values"]).pooler_output])
@@ -78,4 +81,4 @@ def computed(folder: Path) -> Recorded:
 
 
 if __name__ == "__main__":
-    record(FILE, NAMES, lambda _, folder: computed(folder))
+    record(FILE, NAMES, computed, sys.argv[1:])

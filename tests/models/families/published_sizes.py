@@ -41,6 +41,9 @@ SMALL_TOWER: Mapping[str, Any] = {
     "image_size": 128, "patch_size": 16, "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96,
     "tower_heads": 1, "tower_norm_eps": 1e-6,
 }  # fmt: skip
+SMALL_INTERN: Mapping[str, Any] = {
+    **SMALL_TOWER, "tower_bias": True, "joined_patches": 2,
+}  # fmt: skip
 # The same for images of any size.
 SMALL_GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,

@@ -50,6 +50,12 @@ GRANITE_EXPERTS: Mapping[str, Any] = {
     "experts": 32, "experts_per_token": 8, "expert_ffn": 512, "routed": (True, True),
     "normalized": True, "scores": CHOSEN,
 }  # fmt: skip
+# Two layers of InternViT 300M.
+INTERN_TOWER: Mapping[str, Any] = {
+    "image_size": 448, "patch_size": 14, "tower_layers": 2, "tower_hidden": 1024,
+    "tower_ffn": 4096, "tower_heads": 16, "tower_norm_eps": 1e-6, "tower_bias": True,
+    "joined_patches": 2,
+}  # fmt: skip
 # Two layers of the tower of Qwen3.5-2B and 4B.
 GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,

@@ -17,6 +17,7 @@ from tests.models.families.size_fields import (
     GEMMA4_UNIFIED,
     GRANITE_EXPERTS,
     GRID_TOWER,
+    INTERN_TOWER,
     QWEN35,
     QWEN35_MOE,
 )
@@ -220,6 +221,9 @@ SIZES: Mapping[str, Size] = {
         attention_scale=96**-0.5, turns_neighbors=False, embedding_scale=12.0,
         residual_scale=0.1778, logit_scale=10.0, original_context=32768,
     ),
+    # OpenGVLab/InternVL3-1B-hf and OpenGVLab/InternVL3_5-1B-HF
+    "internvl": decoder(896, 4864, 14, 2, 64, 151674, attention_bias=True, **INTERN_TOWER),
+    "internvl3.5": decoder(1024, 3072, 16, 8, 128, 151936, **INTERN_TOWER),
     # mistralai/Ministral-3-3B-Instruct-2512
     "ministral3": decoder(
         3072, 9216, 32, 8, 128, 131072,

@@ -48,7 +48,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
         from tests.models.families import images, oracle
 
         oracle.save_pretrained(CASES[name], tmp_path)
-        for ours_, theirs in zip(recorded(name), images.computed(tmp_path), strict=True):
+        for ours_, theirs in zip(recorded(name), images.computed(name, tmp_path), strict=True):
             close(ours_, theirs, 1e-5)
     else:
         write_folder(recorded_case(name), tmp_path)
@@ -56,7 +56,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     config = ours.config_of(source, CASES[name].architecture).for_context(ours.CONTEXT)
     program, parameters = ours.parameters_of(source, CASES[name].architecture, config, tmp_path)
     graphs = {point.name: graph for point, graph in program.entry_points}
-    rows = np.stack([evaluate(graphs["image"], [image], parameters)[0] for image in pixels()])
+    rows = np.stack([evaluate(graphs["image"], [image], parameters)[0] for image in pixels(name)])
     assert rows.shape[0] == IMAGES
     close(rows, expected.rows, TOLERANCE)
     tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
@@ -111,7 +111,11 @@ def test_a_program_without_images_leaves_the_tower_out(tmp_path: Path) -> None:
 def test_a_convolution_with_channels_last_is_refused(name: str, tmp_path: Path) -> None:
     """MLX's folders have it; the values would be read in another order."""
     recording = recorded_case(name)
-    (patches,) = (key for key in recording.shapes if key.endswith("patch_embedding.weight"))
+    (patches,) = (
+        key
+        for key in recording.shapes
+        if key.endswith(("patch_embedding.weight", "embeddings.projection.weight"))
+    )
     outputs, channels, *pixels_ = recording.shapes[patches]
     changed = {**recording.shapes, patches: (outputs, *pixels_, channels)}
     write_folder(replace(recording, shapes=changed), tmp_path)

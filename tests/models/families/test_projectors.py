@@ -55,7 +55,7 @@ def test_a_pair_of_gguf_files_holds_the_model_of_the_folder(name: str, tmp_path:
             values = values.astype(np.float16)
         assert (parameters[parameter] == values).all(), parameter
     graph = next(graph for point, graph in program.entry_points if point.name == "image")
-    (rows,) = evaluate(graph, [pixels()[0]], parameters)
+    (rows,) = evaluate(graph, [pixels(name)[0]], parameters)
     close(rows, recorded(name).rows[0], 2e-3)
 
 

@@ -68,6 +68,8 @@ COVERED = (
     ("hunyuan", "f32", "prefill_16"),
     ("hunyuan-a13b", "native", "prefill_16"),
     ("internlm2", "native", "prefill_16"),
+    ("internvl", "int8-g32", "image"),
+    ("internvl3.5", "native", "prefill_16"),
     ("jais2", "native", "prefill_16"),
     ("lfm2", "f32", "prefill_16"),
     ("lfm2-moe", "native", "prefill_128"),

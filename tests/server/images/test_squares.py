@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from hearthd.bundle import ImageInput
+from hearthd.bundle import ImageInput, ImageTiles
 from hearthd.server.images.squares import squares
 from tests.baker.small_smolvlm import pixels
 
 FILE = Path(__file__).parents[2] / "golden" / "image_squares.npz"
 SIDE, EDGE = 12, 48
+MAX_TILES = 6
 SIZES = (
     (12, 12), (48, 48), (30, 20), (20, 30), (100, 37), (37, 100), (49, 48), (64, 15), (200, 7),
     (3, 90), (5, 9), (13, 11),
@@ -37,6 +39,26 @@ def test_squares_are_those_of_transformers(size: tuple[int, int]) -> None:
     actual = np.stack(cut.pixels)
     assert actual.shape == expected.shape
     assert np.abs(actual.astype(int) - expected).max() <= 1
+
+
+TILES = ImageTiles(
+    side=SIDE, min_count=1, max_count=MAX_TILES, min_pixels=1, start="", thumbnail=""
+)
+TILED = replace(
+    SETTINGS, longest_edge=None, tiles=TILES, resampling="bicubic", begin="<b>", tile="",
+    line_end="", start="",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=name)
+def test_tiles_are_those_of_transformers(size: tuple[int, int]) -> None:
+    with np.load(FILE) as recorded:
+        expected = recorded[f"tiles.{name(size)}"]
+    cut = squares(Image.fromarray(pixels(*size)), TILED)
+    actual = np.stack(cut.pixels)
+    assert actual.shape == expected.shape
+    assert np.abs(actual.astype(int) - expected).max() <= 1
+    assert TILED.text(cut.rows, cut.columns) == f"<b>{'<r>' * len(actual)}<e>"
 
 
 def test_an_image_without_a_longest_edge_is_one_square() -> None:
