@@ -14,11 +14,10 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import GridInput
-from hearthd.models.config import ConfigError
-from hearthd.models.dsl import ops
+from hearthd.models.decoder.image_positions import AXES, by_column, require_sections
 from hearthd.models.families import qwen35
 from hearthd.models.towers import qwen3vl, siglip
-from hearthd.models.towers.tower_config import TableConfig
+from hearthd.models.towers.tower_config import GridConfig, TableConfig
 
 if TYPE_CHECKING:
     from hearthd.models.config import ImageGrid
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 _SECTIONS = (11, 11, 10)
-_AXES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +43,7 @@ class Config(qwen35.Config, TableConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_layers(parts=4)
-        sections = self.rope_sections
-        if len(sections) != _AXES or sum(sections) != self.rotary_width // 2:
-            raise ConfigError(
-                f"mrope_section: got {sections}, expected {_AXES} numbers whose sum is "
-                f"{self.rotary_width // 2}"
-            )
+        require_sections(self.rope_sections, self.rotary_width)
 
     @property
     @override
@@ -61,7 +54,7 @@ class Config(qwen35.Config, TableConfig):
     @property
     @override
     def rotary_axes(self) -> int:
-        return _AXES
+        return AXES
 
 
 class Qwen35Images(qwen35.Qwen35):
@@ -82,16 +75,11 @@ class Qwen35Images(qwen35.Qwen35):
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
         """For each layer, the rotary table of positions i32 (N,) or (axes, N)."""
         if positions.type.rank == 2:
-            positions = self._by_column(positions)
+            _, rows, columns = self.config.rope_sections
+            axes = np.zeros(self.config.rotary_width // 2, np.int32)
+            axes[1 : 3 * rows : 3], axes[2 : 3 * columns : 3] = 1, 2
+            positions = by_column(positions, axes)
         return super().rope_tables(positions)
-
-    def _by_column(self, positions: Tensor) -> Tensor:
-        """Positions i32 (axes, N) -> the position of each pair of columns, i32 (N, pairs)."""
-        _, rows, columns = self.config.rope_sections
-        axes = np.zeros(self.config.rotary_width // 2, np.int32)
-        axes[1 : 3 * rows : 3], axes[2 : 3 * columns : 3] = 1, 2
-        by_token = ops.transpose(positions, order=(1, 0))
-        return ops.gather(by_token, ops.constant(value=axes), axis=1)
 
 
 def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
@@ -107,7 +95,7 @@ def gguf_image_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
     """The fields of `Config` that text models lack, from metadata; raises ConfigError."""
     sections = data.counts("rope.dimension_sections", default=_SECTIONS)
     keys = data.projector("qwen3vl_merger", hidden, "mm.2.weight", axis=0)
-    return {**qwen3vl.gguf_tower_fields(keys), "rope_sections": tuple(sections[:_AXES])}
+    return {**qwen3vl.gguf_tower_fields(keys), "rope_sections": tuple(sections[:AXES])}
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -124,6 +112,19 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
     """Read the processor's settings; defaults are the published models' settings."""
+    return grid_input(config, data, (2**16, 2**24), siglip.HALF)
+
+
+def grid_input(
+    config: GridConfig,
+    data: ConfigJson,
+    usual: tuple[int, int],
+    pixels: tuple[tuple[float, ...], ...],
+) -> GridInput:
+    """Read the settings of Qwen's processor.
+
+    By default, areas are within the `usual` limits, and `pixels` is the normalization.
+    """
     data.fixed(
         patch_size=config.patch_size, merge_size=config.merged_patches,
         temporal_patch_size=qwen3vl.FRAMES,
@@ -131,20 +132,19 @@ def image_input(config: Config, data: ConfigJson) -> GridInput:
     limits = data.section("size") if data.has("size") else data
     names = ("shortest_edge", "longest_edge") if data.has("size") else ("min_pixels", "max_pixels")
     smallest, largest = (
-        limits.size(name, default=default)
-        for name, default in zip(names, (2**16, 2**24), strict=True)
+        limits.size(name, default=default) for name, default in zip(names, usual, strict=True)
     )
     return GridInput(
         patch=config.patch_size,
         merged=config.merged_patches,
         min_pixels=smallest,
         max_pixels=largest,
-        **siglip.pixel_fields(data, "bicubic"),
+        **siglip.pixel_fields(data, "bicubic", pixels),
         marker="<|vision_start|><|image_pad|><|vision_end|>",
         start="<|vision_start|>",
         placeholder="<|image_pad|>",
         end="<|vision_end|>",
-        axes=_AXES,
+        axes=AXES,
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.towers.tower_config import TableConfig
+    from hearthd.models.towers.tower_config import GridConfig, TableConfig
 
 FRAMES = 2
 _EPS = 1e-6
@@ -84,7 +84,7 @@ class Block(nn.Module):
 class Merger(nn.Module):
     """Joins the hidden states of squares of patches, and projects them to the text model."""
 
-    def __init__(self, config: TableConfig, hidden: int) -> None:
+    def __init__(self, config: GridConfig, hidden: int) -> None:
         joined = config.tower_hidden * config.merged_patches**2
         self.fc1 = nn.Linear(joined, joined, bias=True)
         self.fc2 = nn.Linear(joined, hidden, bias=True)
@@ -123,7 +123,7 @@ class Tower(nn.Module):
 
     def embed(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """The hidden states that the first layer reads, (N, E)."""
-        return self.patch_embedding(_in_each_frame(patches)) + self._positions(places, grid)
+        return self.patch_embedding(in_each_frame(patches)) + self._positions(places, grid)
 
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
         """Embeddings (N, E), interpolated in the table, which is stretched over the image."""
@@ -155,7 +155,7 @@ def _neighbors(place: Tensor, count: Tensor, side: int) -> tuple[Tensor, Tensor,
     return index, ops.minimum(index + 1, ops.full_like(index, side - 1)), at - before
 
 
-def _in_each_frame(patches: Tensor) -> Tensor:
+def in_each_frame(patches: Tensor) -> Tensor:
     """Patches (N, channels * pixels), repeated as the frames of a still video."""
     count, width = patches.shape
     pixels = width // CHANNELS

@@ -214,7 +214,7 @@ def test_the_examples_have_every_field() -> None:
     )  # fmt: skip
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "golden_sound",
-        "template_bos", "auto_context", "state", "behind", "drafts", "lent", "lazy",
+        "template_bos", "auto_context", "state", "behind", "drafts", "lent", "lazy", "begin",
         "draft_tokens", "draft_model", "both_ways", "slices", "kept", "fills", "experts",
         "token_experts", "expert_arrays",
     }  # fmt: skip

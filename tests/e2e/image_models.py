@@ -15,6 +15,7 @@ from tests.baker import (
     small_internvl,
     small_lfm2vl,
     small_mistral3,
+    small_qwen25vl,
     small_qwen35,
     small_smolvlm,
 )
@@ -83,6 +84,19 @@ MODELS: Mapping[str, ImageModel] = {
             "Why?", (40, 24),
         ),
         precision="int8-g32",
+        restored=256,
+        nightly=True,
+    ),
+    # The first images are wider and higher than a window of 16 pixels.
+    "qwen2.5-vl-images": ImageModel(
+        write=small_qwen25vl.small_qwen25vl,
+        side=32,
+        hidden=small_qwen25vl.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
+            "Why?", (56, 40),
+        ),
+        precision="f32",
         restored=256,
         nightly=True,
     ),

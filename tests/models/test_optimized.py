@@ -84,6 +84,7 @@ IMAGES = {
     "smolvlm": "image",
     "internvl": "image",
     "qwen35-images": "image_16",
+    "qwen2vl-images": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
     "gemma4-images": "image_16",
@@ -94,6 +95,14 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "internvl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
+    "qwen2vl-images": {
+        "stacked_heads": 2,
+        "matrix": 13,
+        "full_attention": 1,
+        "rope": 4,
+        "gated_silu": 2,
+        "add_norm": 4,
+    },
     "mistral3-images": {
         "stacked_heads": 2,
         "matrix": 14,

@@ -12,6 +12,7 @@ from tests.models.families.published_sizes import (
     SMALL_PIXTRAL,
     SMALL_SOUND_TOWER,
     SMALL_TOWER,
+    SMALL_WINDOWS,
 )
 
 if TYPE_CHECKING:
@@ -179,6 +180,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"attention_bias": True},
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},
+    "qwen2vl-images": {
+        "attention_bias": True, "rope_sections": (8, 12, 12), **SMALL_WINDOWS,
+    },
     "seed_oss": {"attention_bias": True},
     "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
     "olmo": {"clip": 2.0},

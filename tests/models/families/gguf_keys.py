@@ -231,6 +231,9 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "phi3": _phi3,
     "phimoe": _phi_moe,
     "qwen2vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0]},
+    "qwen2vl": lambda config: {
+        "rope.dimension_sections": [*getattr(config, "rope_sections", (2, 2, 2)), 0]
+    },
     "qwen3vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
     "qwen3vlmoe": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
     "qwen3next": lambda config: _without_sections(keys_of(config)),

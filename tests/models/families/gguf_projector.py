@@ -28,12 +28,15 @@ TYPES = {
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
-    "internvl": "internvl", "internvl35": "internvl",
+    "internvl": "internvl", "internvl35": "internvl", "qwen2vl-images": "qwen2.5vl_merger",
 }  # fmt: skip
-_SILU = ("pixtral",)  # types whose towers have this activation, and no GELU
-_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP}
+_SILU = ("pixtral", "qwen2.5vl_merger")  # types whose towers have this activation, and no GELU
+_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP, "qwen2.5vl_merger": CLIP}
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
-_MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
+_MERGER = {
+    "linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln", "mlp.0": "mm.0",
+    "mlp.2": "mm.2", "ln_q": "v.post_ln",
+}  # fmt: skip
 _USUAL = 4  # pooled patches of a side in Gemma 3
 
 
@@ -107,6 +110,12 @@ def _add_pixtral(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(config.longest_edge)
     writer.add_vision_attention_layernorm_eps(1e-5)
     writer.add_vision_spatial_merge_size(config.merged_patches)
+
+
+def _add_qwen25(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(560)  # always
+    writer.add_vision_attention_layernorm_eps(1e-6)
+    writer.add_vision_n_wa_pattern(config.attends_to_all.index(True) + 1)
 
 
 def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -201,6 +210,13 @@ _OF_SQUARES = {
 }
 
 
+def _qwen25_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name, values in _qwen_tensors(source, layers):
+        parts = np.split(values, 3) if "attn_qkv" in name else [values]
+        for part, rows in zip("qkv", parts, strict=False):
+            yield name.replace("attn_qkv", f"attn_{part}"), np.ascontiguousarray(rows)
+
+
 def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     for name in filter(is_of_tower, source.names()):
@@ -245,6 +261,7 @@ def channels_first(values: NDArray[Any]) -> NDArray[Any]:
 
 
 _WRITERS = {
+    "qwen2.5vl_merger": (_add_qwen25, _qwen25_tensors),
     "internvl": (_add_square, _intern_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),

@@ -32,6 +32,14 @@ QWEN_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "num_position_embeddings": 49,
     },
 }  # fmt: skip
+# Windows of 4 x 4 squares, as GGUF files have them, in the first two of three layers.
+QWEN25_TOWER: Mapping[str, Any] = {
+    **QWEN_TOWER,
+    "vision_config": {
+        "depth": 3, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 14,
+        "out_hidden_size": 48, "window_size": 112, "fullatt_block_indexes": [2],
+    },
+}  # fmt: skip
 # Four patches in a row; squares of four give a row of embeddings. Four layers, for the converter.
 INTERN_TOWER: Mapping[str, Any] = {
     "image_token_id": 96, "downsample_ratio": 0.5, "image_seq_length": 4,
@@ -159,6 +167,15 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
                 "sliding_window": 9, "query_pre_attn_scalar": 12, "num_hidden_layers": 4,
                 "sliding_window_pattern": 2,
             }
+        },
+    ),
+    (
+        "qwen2vl-images", "Qwen2_5_VLConfig", QWEN25_TOWER,
+        {
+            "mrope": {
+                "rope_parameters": DEFAULT | {"mrope_section": [1, 3, 2]},
+                "tie_word_embeddings": True,
+            },
         },
     ),
     ("qwen35-images", "Qwen3_5Config", QWEN_TOWER, {"mrope": QWEN_IMAGES}),

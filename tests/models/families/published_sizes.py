@@ -54,6 +54,11 @@ SMALL_PIXTRAL: Mapping[str, Any] = {
     **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
     "longest_edge": 128, "tower_rope_base": 1e4, "projector_bias": False,
 }  # fmt: skip
+# The same, with Qwen2.5-VL's.
+SMALL_WINDOWS: Mapping[str, Any] = {
+    **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
+    "window_squares": 2, "attends_to_all": (False, True),
+}  # fmt: skip
 # The same for sound.
 SMALL_SOUND_TOWER: Mapping[str, Any] = {
     "sound_mels": 16, "sound_channels": (16, 8), "sound_layers": 2, "sound_hidden": 64,

@@ -1,0 +1,124 @@
+"""Qwen2.5-VL with images: a tower for images of any size, and rotary positions of three axes.
+
+Source: "Qwen2.5-VL Technical Report" (Bai et al., 2025), and the model `qwen2_5_vl` of
+transformers. Rows of an image have positions as in Qwen3.5, by other columns of a head: see
+qwen35_images.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from typing_extensions import override
+
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.image_positions import AXES, by_column, require_sections
+from hearthd.models.families import qwen2vl
+from hearthd.models.families.llama import Llama
+from hearthd.models.families.qwen35_images import grid_input
+from hearthd.models.towers import qwen3vl, qwen25vl, siglip
+
+if TYPE_CHECKING:
+    from hearthd.bundle import GridInput
+    from hearthd.models.config import ImageGrid
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+_SECTIONS = (16, 24, 24)
+_LIMITS = 4 * 28**2, 2**14 * 28**2  # pixels of the smallest and the largest image
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig, qwen25vl.TowerConfig):
+    """The shape of a model.
+
+    rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
+    """
+
+    rope_sections: tuple[int, ...]
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_layers(parts=4)
+        require_sections(self.rope_sections, self.head_dim)
+
+    @property
+    @override
+    def image(self) -> ImageGrid:
+        """Images of any size."""
+        return self.grid
+
+    @property
+    @override
+    def rotary_axes(self) -> int:
+        return AXES
+
+
+class Qwen25VlImages(Llama):
+    """Qwen2.5 with a tower."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.tower = qwen25vl.Tower(config)
+        self.merger = qwen3vl.Merger(config, config.hidden)
+
+    def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
+        """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
+        return self.merger(self.tower(patches, places, grid))
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,) or (axes, N)."""
+        if positions.type.rank == 2:
+            axes = np.repeat(np.arange(AXES, dtype=np.int32), self.config.rope_sections)
+            positions = by_column(positions, axes)
+        return super().rope_tables(positions)
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json; in older files, the text model has no section of its own."""
+    text = asdict(qwen2vl.from_hugging_face(data))
+    section, _ = (data.section("text_config") if data.has("text_config") else data).rope_section()
+    sections = tuple(section.counts("mrope_section", default=_SECTIONS))
+    vision = qwen25vl.tower_fields(data.section("vision_config"), text["hidden"])
+    return Config(**text, **vision, rope_sections=sections)
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read the metadata of a text model, `qwen2vl`, and of its projector."""
+    text = asdict(qwen2vl.from_gguf(data))
+    sections = tuple(data.counts("rope.dimension_sections", default=_SECTIONS))[:AXES]
+    keys = data.projector(
+        "qwen2.5vl_merger", text["hidden"], "mm.2.weight", axis=0, activation="silu"
+    )
+    return Config(**text, **qwen25vl.gguf_tower_fields(keys), rope_sections=sections)
+
+
+def image_input(config: Config, data: ConfigJson) -> GridInput:
+    """Read the processor's settings; defaults are the published models' settings."""
+    return grid_input(config, data, _LIMITS, siglip.CLIP)
+
+
+ARCHITECTURE = Architecture(
+    name="qwen2vl-images",
+    gguf_name="qwen2vl",
+    config=Config,
+    model_types=("qwen2_5_vl",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Qwen25VlImages,
+    images=image_input,
+    tensors=replace(
+        qwen2vl.NAMES_BESIDE_TOWER,
+        others=(),
+        towers=qwen25vl.tower_names("model.visual.", "visual."),
+    ),
+)
