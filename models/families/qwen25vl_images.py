@@ -8,11 +8,12 @@ qwen35_images.py.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
 
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.image_positions import AXES, by_column, require_sections
@@ -20,22 +21,27 @@ from hearthd.models.families import qwen2vl
 from hearthd.models.families.llama import Llama
 from hearthd.models.families.qwen35_images import grid_input
 from hearthd.models.towers import qwen3vl, qwen25vl, siglip
+from hearthd.models.towers.tower_config import GridConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hearthd.bundle import GridInput
     from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.dsl.graph import Tensor
 
+_TYPE = "qwen2.5vl_merger"
 _SECTIONS = (16, 24, 24)
 _LIMITS = 4 * 28**2, 2**14 * 28**2  # pixels of the smallest and the largest image
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(DecoderConfig, qwen25vl.TowerConfig):
-    """The shape of a model.
+class AxesConfig(DecoderConfig, GridConfig):
+    """The shape of a model whose rows of images have rotary positions of several axes.
 
     rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
     """
@@ -60,19 +66,15 @@ class Config(DecoderConfig, qwen25vl.TowerConfig):
         return AXES
 
 
-class Qwen25VlImages(Llama):
-    """Qwen2.5 with a tower."""
+@dataclass(frozen=True, kw_only=True)
+class Config(AxesConfig, qwen25vl.TowerConfig):
+    """The shape of a model."""
 
-    config: Config
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.tower = qwen25vl.Tower(config)
-        self.merger = qwen3vl.Merger(config, config.hidden)
+class Qwen2Axes(Llama):
+    """Qwen2 and Qwen2.5, which turn sections of columns by each axis."""
 
-    def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
-        """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
-        return self.merger(self.tower(patches, places, grid))
+    config: AxesConfig
 
     @override
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
@@ -83,32 +85,64 @@ class Qwen25VlImages(Llama):
         return super().rope_tables(positions)
 
 
-def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json; in older files, the text model has no section of its own."""
+class Qwen25VlImages(Qwen2Axes):
+    """Qwen2.5 with a tower."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.tower = qwen25vl.Tower(config)
+        self.merger = qwen3vl.Merger(config, config.hidden)
+
+    def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
+        """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
+        return self.merger(self.tower(patches, places, grid))
+
+
+def text_and_sections(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `AxesConfig` but the tower's, from config.json.
+
+    In older files, the text model has no section of its own.
+    """
     text = asdict(qwen2vl.from_hugging_face(data))
     section, _ = (data.section("text_config") if data.has("text_config") else data).rope_section()
-    sections = tuple(section.counts("mrope_section", default=_SECTIONS))
-    vision = qwen25vl.tower_fields(data.section("vision_config"), text["hidden"])
-    return Config(**text, **vision, rope_sections=sections)
+    return {**text, "rope_sections": tuple(section.counts("mrope_section", default=_SECTIONS))}
+
+
+def gguf_text_and_sections(data: GgufMetadata, type_: str) -> dict[str, Any]:
+    """The fields of `AxesConfig` but the tower's; raises OtherFamily for another type of it."""
+    if data.projector_type not in ("", type_):
+        raise OtherFamily(f"clip.projector_type: got {data.projector_type}, supported is {type_}")
+    text = asdict(qwen2vl.from_gguf(data))
+    sections = tuple(data.counts("rope.dimension_sections", default=_SECTIONS))[:AXES]
+    return {**text, "rope_sections": sections}
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    fields = text_and_sections(data)
+    vision = qwen25vl.tower_fields(data.section("vision_config"), fields["hidden"])
+    return Config(**fields, **vision)
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read the metadata of a text model, `qwen2vl`, and of its projector."""
-    text = asdict(qwen2vl.from_gguf(data))
-    sections = tuple(data.counts("rope.dimension_sections", default=_SECTIONS))[:AXES]
-    keys = data.projector(
-        "qwen2.5vl_merger", text["hidden"], "mm.2.weight", axis=0, activation="silu"
-    )
-    return Config(**text, **qwen25vl.gguf_tower_fields(keys), rope_sections=sections)
+    fields = gguf_text_and_sections(data, _TYPE)
+    keys = data.projector(_TYPE, fields["hidden"], "mm.2.weight", axis=0, activation="silu")
+    return Config(**fields, **qwen25vl.gguf_tower_fields(keys))
 
 
-def image_input(config: Config, data: ConfigJson) -> GridInput:
+def image_input(config: AxesConfig, data: ConfigJson) -> GridInput:
     """Read the processor's settings; defaults are the published models' settings."""
     return grid_input(config, data, _LIMITS, siglip.CLIP)
 
 
+def names_with(towers: Mapping[str, TensorNames]) -> TensorNames:
+    """The names of the text model's tensors, and of a tower's."""
+    return replace(qwen2vl.NAMES_BESIDE_TOWER, others=(), towers=towers)
+
+
 ARCHITECTURE = Architecture(
-    name="qwen2vl-images",
+    name="qwen25vl-images",
     gguf_name="qwen2vl",
     config=Config,
     model_types=("qwen2_5_vl",),
@@ -116,9 +150,5 @@ ARCHITECTURE = Architecture(
     read_gguf=from_gguf,
     model=Qwen25VlImages,
     images=image_input,
-    tensors=replace(
-        qwen2vl.NAMES_BESIDE_TOWER,
-        others=(),
-        towers=qwen25vl.tower_names("model.visual.", "visual."),
-    ),
+    tensors=names_with(qwen25vl.tower_names("model.visual.", "visual.")),
 )

@@ -21,6 +21,8 @@ from hearthd.models.towers.square_windows import SquareWindows, attended_in_wind
 from hearthd.models.towers.tower_config import GridConfig, patch_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
@@ -147,7 +149,13 @@ def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
     }
 
 
-def tower_names(*prefixes: str) -> dict[str, TensorNames]:
+# The names of the matrices of an MLP, in GGUF files and in folders.
+_MLP = {f"{part}_proj": (f"ffn_{part}", f"mlp.{part}_proj") for part in ("gate", "up", "down")}
+
+
+def tower_names(
+    *prefixes: str, mlp: Mapping[str, tuple[str, str]] = _MLP
+) -> dict[str, TensorNames]:
     """The names of the tensors of a tower and a merger, in folders after one of the prefixes."""
     tower = TensorNames(
         gguf={
@@ -158,16 +166,14 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
             "v_proj": "attn_v",
             "proj": "attn_out",
             "norm2": "ln2",
-            "gate_proj": "ffn_gate",
-            "up_proj": "ffn_up",
-            "down_proj": "ffn_down",
+            **{part: gguf for part, (gguf, _) in mlp.items()},
             "ln_q": "post_ln",
         },
         gguf_prefix="v.",
         folder={
             "patch_embedding": "patch_embed.proj",
             "proj": "attn.proj",
-            **{f"{part}_proj": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
+            **{part: folder for part, (_, folder) in mlp.items()},
             "ln_q": "merger.ln_q",
         },
         joined={"attn.qkv": ("q_proj", "k_proj", "v_proj")},

@@ -84,6 +84,7 @@ IMAGES = {
     "smolvlm": "image",
     "internvl": "image",
     "qwen35-images": "image_16",
+    "qwen25vl-images": "image_16",
     "qwen2vl-images": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
@@ -95,7 +96,8 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "internvl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
-    "qwen2vl-images": {
+    "qwen2vl-images": {"stacked_heads": 2, "matrix": 11, "rope": 4, "full_attention": 2},
+    "qwen25vl-images": {
         "stacked_heads": 2,
         "matrix": 13,
         "full_attention": 1,

@@ -181,6 +181,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},
     "qwen2vl-images": {
+        "attention_bias": True, "rope_sections": (8, 12, 12),
+        **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
+    },
+    "qwen25vl-images": {
         "attention_bias": True, "rope_sections": (8, 12, 12), **SMALL_WINDOWS,
     },
     "seed_oss": {"attention_bias": True},

@@ -28,10 +28,11 @@ TYPES = {
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
-    "internvl": "internvl", "internvl35": "internvl", "qwen2vl-images": "qwen2.5vl_merger",
+    "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
+    "qwen2vl-images": "qwen2vl_merger",
 }  # fmt: skip
 _SILU = ("pixtral", "qwen2.5vl_merger")  # types whose towers have this activation, and no GELU
-_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP, "qwen2.5vl_merger": CLIP}
+_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP, "qwen2.5vl_merger": CLIP, "qwen2vl_merger": CLIP}
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {
     "linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln", "mlp.0": "mm.0",
@@ -51,7 +52,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         writer.add_clip_projector_type(type_)
         if type_ in _SILU:
             writer.add_vision_use_silu(True)
-        else:
+        elif type_ != "qwen2vl_merger":
             writer.add_vision_use_gelu(True)
     writer.add_vision_projection_dim(config.hidden)
     source = SafetensorsSource(folder)
@@ -116,6 +117,11 @@ def _add_qwen25(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(560)  # always
     writer.add_vision_attention_layernorm_eps(1e-6)
     writer.add_vision_n_wa_pattern(config.attends_to_all.index(True) + 1)
+
+
+def _add_qwen2(writer: gguf.GGUFWriter, _: Any) -> None:
+    writer.add_vision_image_size(560)  # always
+    writer.add_vision_attention_layernorm_eps(1e-6)
 
 
 def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -261,6 +267,7 @@ def channels_first(values: NDArray[Any]) -> NDArray[Any]:
 
 
 _WRITERS = {
+    "qwen2vl_merger": (_add_qwen2, _qwen25_tensors),
     "qwen2.5vl_merger": (_add_qwen25, _qwen25_tensors),
     "internvl": (_add_square, _intern_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),

@@ -77,7 +77,7 @@ def processor_of(name: str) -> Any:
     patch, merged = sizes_of(name)
     half = [0.5] * 3
     options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
-    if CASES[name].config == "Qwen2_5_VLConfig":
+    if CASES[name].config in ("Qwen2VLConfig", "Qwen2_5_VLConfig"):
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)

@@ -40,6 +40,13 @@ QWEN25_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "window_size": 112, "fullatt_block_indexes": [2],
     },
 }  # fmt: skip
+QWEN2_TOWER: Mapping[str, Any] = {
+    **QWEN_TOWER,
+    "vision_config": {
+        "depth": 3, "embed_dim": 24, "hidden_size": 48, "mlp_ratio": 2, "num_heads": 3,
+        "patch_size": 5,
+    },
+}  # fmt: skip
 # Four patches in a row; squares of four give a row of embeddings. Four layers, for the converter.
 INTERN_TOWER: Mapping[str, Any] = {
     "image_token_id": 96, "downsample_ratio": 0.5, "image_seq_length": 4,
@@ -170,7 +177,16 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         },
     ),
     (
-        "qwen2vl-images", "Qwen2_5_VLConfig", QWEN25_TOWER,
+        "qwen25vl-images", "Qwen2_5_VLConfig", QWEN25_TOWER,
+        {
+            "mrope": {
+                "rope_parameters": DEFAULT | {"mrope_section": [1, 3, 2]},
+                "tie_word_embeddings": True,
+            },
+        },
+    ),
+    (
+        "qwen2vl-images", "Qwen2VLConfig", QWEN2_TOWER,
         {
             "mrope": {
                 "rope_parameters": DEFAULT | {"mrope_section": [1, 3, 2]},

@@ -259,6 +259,13 @@ SIZES: Mapping[str, Size] = {
     "qwen2.5": decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
     # Qwen/Qwen2.5-VL-3B-Instruct
     "qwen2.5-vl": decoder(2048, 11008, 16, 2, 128, 151936, attention_bias=True),
+    # Qwen/Qwen2-VL-2B-Instruct
+    "qwen2-vl-images": decoder(
+        1536, 8960, 12, 2, 128, 151936,
+        attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
+        tower_layers=2, tower_hidden=1280, tower_ffn=5120, tower_heads=16,
+    ),
+    # Qwen/Qwen2.5-VL-3B-Instruct
     "qwen2.5-vl-images": decoder(
         2048, 11008, 16, 2, 128, 151936,
         attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,

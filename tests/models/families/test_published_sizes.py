@@ -97,6 +97,7 @@ COVERED = (
     ("qwen2.5", "bf16", "prefill_16"),
     ("qwen2-moe", "native", "prefill_16"),
     ("qwen2.5-vl", "native", "prefill_16"),
+    ("qwen2-vl-images", "int8-g32", "image_64"),
     ("qwen2.5-vl-images", "int8-g32", "image_64"),
     ("qwen2.5-vl-images", "int8-g32", "image_256"),
     ("qwen3-vl", "native", "prefill_16"),
