@@ -17,10 +17,12 @@ from PIL import Image
 from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.media.pixels import patches_of
+from hearthd.server.completions.completer import _with_images
 from hearthd.server.images.grids import grid_size, grids
 from hearthd.server.images.media_reader import MediaReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.text_request import ImageSquare
 from hearthd.text.tokenizer import Tokenizer
 from tests.baker import small_lfm2vl, small_mistral3
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH, SPECIAL, token
@@ -157,6 +159,19 @@ def test_images_with_a_longest_edge_have_the_pixels_of_transformers(size: tuple[
     assert image.text == "[IMG_BREAK]".join(["[IMG]"] * rows) + "[IMG_END]"
     ids = reader.positions([258, 259] * (rows - 1) + [258, 260, 258], [square])
     assert ids == (*([NO_TOKEN] * columns + [259]) * (rows - 1), *[NO_TOKEN] * columns, 260, -1)
+
+
+def test_the_lines_of_an_image_are_segments_of_its_rows() -> None:
+    pixels_ = np.zeros((16, 24, 3), np.uint8)
+    square = ImageSquare(media=pixels_, digest=b"x" * 32, rows=6, lines=2)
+    prompt = _with_images((5, *[NO_TOKEN] * 3, 259, *[NO_TOKEN] * 3, 260), [square])
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    assert [len(segment) for segment in prompt.segments] == [1, 3, 1, 3, 1]
+    read = prompt.rows({square.digest: rows})
+    assert read is not None
+    assert np.array_equal(read, rows)
+    assert prompt.rotary_positions is None
+    assert len({image.identity for image in prompt.images}) == 2
 
 
 def test_a_limit_of_rows_holds_for_images_with_a_longest_edge() -> None:
