@@ -205,7 +205,6 @@ _RENAMED = {
     "nomic-bert": "nomic_bert",
     "nomic-bert-moe": "nomic_bert_moe",
     "pangu-embedded": "pangu_embedded",
-    "qwen2vl-images": "qwen25vl_images",
     "qwen25vl-images": "qwen25vl_images",
     "qwen2vl-images": "qwen2vl_images",
     "qwen3-reranker": "qwen3_reranker",

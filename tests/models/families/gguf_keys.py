@@ -230,7 +230,6 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
     "phimoe": _phi_moe,
-    "qwen2vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0]},
     "qwen2vl": lambda config: {
         "rope.dimension_sections": [*getattr(config, "rope_sections", (2, 2, 2)), 0]
     },
