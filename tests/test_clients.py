@@ -14,11 +14,20 @@ from tests.server.openai_servers import chatty
 from tools.clients import scripted_model
 from tools.clients.__main__ import main
 from tools.clients.checks.agent import edit_a_file
+from tools.clients.environments import CLIENTS, ROOT
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["clients", *arguments])
     return main()
+
+
+def test_every_client_has_a_script_and_every_script_a_client() -> None:
+    checks = ROOT / "tools/clients/checks"
+    scripts = set(checks.glob("*/[!_]*.py")) | set(checks.glob("*/*.mjs"))
+    names = [each.script for each in CLIENTS.values()]
+    files = [name if name.endswith(".mjs") else f"{name.replace('.', '/')}.py" for name in names]
+    assert scripts == {checks / file for file in files}
 
 
 def test_a_missing_installer_is_named(

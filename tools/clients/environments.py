@@ -17,7 +17,7 @@ _CHECKS = "tools.clients.checks"
 
 @dataclass(frozen=True)
 class PipClient:
-    """A client of the Python Package Index; `script` is a module of `checks`."""
+    """A client of the Python Package Index; `script` is a module in a folder of `checks`."""
 
     packages: tuple[str, ...]
     script: str
@@ -39,7 +39,7 @@ class PipClient:
 
 @dataclass(frozen=True)
 class NpmClient:
-    """A client of npm; `script` is a module of `checks`, or a file of JavaScript."""
+    """A client of npm; `script` is a module in a folder of `checks`, or a file of JavaScript."""
 
     packages: tuple[str, ...]
     script: str
@@ -59,11 +59,11 @@ class NpmClient:
 
 
 CLIENTS: dict[str, PipClient | NpmClient] = {
-    "openai": PipClient(("openai",), "openai_package"),
-    "openai-agents": PipClient(("openai-agents",), "openai_agents"),
-    "anthropic": PipClient(("anthropic",), "anthropic_package"),
-    "ollama": PipClient(("ollama", "pydantic"), "ollama_package"),
-    "mistralai": PipClient(("mistralai",), "mistral_package"),
+    "openai": PipClient(("openai",), "sdks.openai_package"),
+    "openai-agents": PipClient(("openai-agents",), "frameworks.openai_agents"),
+    "anthropic": PipClient(("anthropic",), "sdks.anthropic_package"),
+    "ollama": PipClient(("ollama", "pydantic"), "sdks.ollama_package"),
+    "mistralai": PipClient(("mistralai",), "sdks.mistral_package"),
     "AI SDK": NpmClient(
         (
             "ai",
@@ -73,18 +73,22 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
             "ollama-ai-provider-v2",
             "zod",
         ),
-        "ai_sdk.mjs",
+        "frameworks/ai_sdk.mjs",
     ),
-    "Codex": NpmClient(("@openai/codex",), "codex", is_agent=True),
-    "Claude Code": NpmClient(("@anthropic-ai/claude-code",), "claude_code", is_agent=True),
-    "Claude Agent SDK": PipClient(("claude-agent-sdk",), "claude_agent_package", is_agent=True),
-    "Copilot CLI": NpmClient(("@github/copilot",), "copilot", is_agent=True),
-    "Cline": NpmClient(("cline",), "cline", is_agent=True),
-    "Continue": NpmClient(("@continuedev/cli",), "continue_cli", is_agent=True),
-    "opencode": NpmClient(("opencode-ai",), "opencode", is_agent=True),
-    "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "qwen_code", is_agent=True),
-    "langchain-openai": PipClient(("langchain-openai",), "langchain"),
-    "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
+    "Codex": NpmClient(("@openai/codex",), "coding_agents.codex", is_agent=True),
+    "Claude Code": NpmClient(
+        ("@anthropic-ai/claude-code",), "coding_agents.claude_code", is_agent=True
+    ),
+    "Claude Agent SDK": PipClient(
+        ("claude-agent-sdk",), "coding_agents.claude_agent_package", is_agent=True
+    ),
+    "Copilot CLI": NpmClient(("@github/copilot",), "coding_agents.copilot", is_agent=True),
+    "Cline": NpmClient(("cline",), "coding_agents.cline", is_agent=True),
+    "Continue": NpmClient(("@continuedev/cli",), "coding_agents.continue_cli", is_agent=True),
+    "opencode": NpmClient(("opencode-ai",), "coding_agents.opencode", is_agent=True),
+    "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "coding_agents.qwen_code", is_agent=True),
+    "langchain-openai": PipClient(("langchain-openai",), "frameworks.langchain"),
+    "langchain-ollama": PipClient(("langchain-ollama",), "frameworks.langchain"),
     "LangChain.js": NpmClient(
         (
             "@langchain/core",
@@ -93,15 +97,17 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
             "@langchain/ollama",
             "zod",
         ),
-        "langchain.mjs",
+        "frameworks/langchain.mjs",
     ),
     "langgraph": PipClient(
         ("langgraph", "langchain", "langchain-openai", "langchain-mcp-adapters"),
-        "langgraph_package",
+        "frameworks.langgraph_package",
         is_agent=True,
     ),
-    "litellm": PipClient(("litellm",), "litellm_package"),
-    "jupyter-ai": PipClient(("jupyter-ai-magic-commands", "ipython"), "jupyter_ai_package"),
+    "litellm": PipClient(("litellm",), "frameworks.litellm_package"),
+    "jupyter-ai": PipClient(
+        ("jupyter-ai-magic-commands", "ipython"), "applications.jupyter_ai_package"
+    ),
     "llama-index": PipClient(
         (
             "llama-index-llms-openai-like",
@@ -109,20 +115,26 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
             "llama-index-embeddings-openai-like",
             "llama-index-embeddings-ollama",
         ),
-        "llama_index_packages",
+        "frameworks.llama_index_packages",
     ),
-    "instructor": PipClient(("instructor",), "instructor_package"),
-    "pydantic-ai": PipClient(("pydantic-ai-slim[openai,anthropic]",), "pydantic_ai_package"),
+    "instructor": PipClient(("instructor",), "frameworks.instructor_package"),
+    "pydantic-ai": PipClient(
+        ("pydantic-ai-slim[openai,anthropic]",), "frameworks.pydantic_ai_package"
+    ),
     "agent-framework": PipClient(
-        ("agent-framework-openai", "mcp", "tenacity"), "agent_framework_package", is_agent=True
+        ("agent-framework-openai", "mcp", "tenacity"),
+        "frameworks.agent_framework_package",
+        is_agent=True,
     ),
-    "semantic-kernel": PipClient(("semantic-kernel",), "semantic_kernel_package"),
-    "haystack": PipClient(("haystack-ai",), "haystack_package"),
-    "dspy": PipClient(("dspy", "numpy"), "dspy_package"),
-    "smolagents": PipClient(("smolagents[openai]",), "smolagents_package"),
-    "aider": PipClient(("aider-chat",), "aider_package"),
+    "semantic-kernel": PipClient(("semantic-kernel",), "frameworks.semantic_kernel_package"),
+    "haystack": PipClient(("haystack-ai",), "frameworks.haystack_package"),
+    "dspy": PipClient(("dspy", "numpy"), "frameworks.dspy_package"),
+    "smolagents": PipClient(("smolagents[openai]",), "frameworks.smolagents_package"),
+    "aider": PipClient(("aider-chat",), "coding_agents.aider_package"),
     # It has 1.7 GB of packages, without PyTorch for CUDA.
-    "Open WebUI": PipClient(("open-webui",), "open_webui", options=("--torch-backend", "cpu")),
+    "Open WebUI": PipClient(
+        ("open-webui",), "applications.open_webui", options=("--torch-backend", "cpu")
+    ),
     "Home Assistant": PipClient(
         (
             "homeassistant>=2026.11",
@@ -132,7 +144,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
             "home-assistant-intents",
             "gazetteer-matcher",
         ),
-        "home_assistant",
+        "applications.home_assistant",
         python="3.14",
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import json
 import sys
@@ -45,6 +46,19 @@ TOOL: dict[str, Any] = {
 RESULT = "Sunny."
 
 Feature = tuple[str, "Callable[[], Any]"]
+
+
+def columns(client: object, suffix: str = "") -> Iterator[Feature]:
+    """The features of a client: its methods that are named after columns, as `streamed_tools`."""
+    for column in COLUMNS:
+        if run := getattr(client, column.replace(" ", "_"), None):
+            yield column + suffix, run
+
+
+def city_model() -> Any:
+    """SCHEMA_OF_CITY as a model of Pydantic, which clients bring along."""
+    pydantic = importlib.import_module("pydantic")
+    return pydantic.create_model("Weather", city=(str, pydantic.Field(max_length=20)))
 
 
 def get_weather(city: str) -> str:

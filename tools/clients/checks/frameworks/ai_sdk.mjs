@@ -2,7 +2,7 @@
 // references to stored items; and its providers for OpenAI-compatible servers, Anthropic and Ollama.
 
 import assert from "node:assert";
-import { base, check, load, model } from "./checking.mjs";
+import { base, check, load, model } from "../checking.mjs";
 
 const { embedMany, generateText, Output, stepCountIs, streamText, tool } = await load("ai");
 const { createOpenAI } = await load("@ai-sdk/openai");

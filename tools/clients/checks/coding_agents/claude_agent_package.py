@@ -22,7 +22,13 @@ from tools.clients.checks.checking import (
     main,
     require,
 )
-from tools.clients.checks.claude_code import WEATHER, WEATHER_CALLS, edit, read, variables
+from tools.clients.checks.coding_agents.claude_code import (
+    WEATHER,
+    WEATHER_CALLS,
+    edit,
+    read,
+    variables,
+)
 from tools.clients.checks.mcp_server import NAME
 
 if TYPE_CHECKING:

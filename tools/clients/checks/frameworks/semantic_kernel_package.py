@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
 from tools.clients.checks.checking import (
-    CHAT,
-    EMBEDDINGS,
     GREETING,
     LENGTH,
     NEXT,
     QUESTION,
-    SCHEMA,
-    STREAM,
-    STREAMED_TOOLS,
     TOOL,
-    TOOLS,
     Feature,
+    city_model,
+    columns,
     get_weather,
     main,
     require,
@@ -44,7 +39,7 @@ class Chats:
         )
         given = {"ai_model_id": model, "async_client": client}
         self._service = self._connectors.OpenAIChatCompletion(**given)
-        self.embedding = self._connectors.OpenAITextEmbedding(**given)
+        self._embedding = self._connectors.OpenAITextEmbedding(**given)
 
     async def _answer(
         self, history: Any, *, stream: bool = False, kernel: Any = None, **fields: Any
@@ -56,13 +51,17 @@ class Chats:
         parts = self._service.get_streaming_chat_message_content(history, **given)
         return "".join([str(part) async for part in parts])
 
-    async def text(self, question: str = GREETING, **fields: Any) -> str:
+    async def chat(self, question: str = GREETING, **fields: Any) -> str:
         """The text of an answer."""
         history = self._new_history()
         history.add_user_message(question)
         return await self._answer(history, **fields)
 
-    async def turns(self, *, stream: bool) -> None:
+    async def stream(self) -> str:
+        """A streamed answer."""
+        return await self.chat(stream=True)
+
+    async def tools(self, *, stream: bool = False) -> None:
         """Two turns in which the kernel calls a function, and the model reads its result."""
         functions = importlib.import_module("semantic_kernel.functions")
         kernel = importlib.import_module("semantic_kernel").Kernel()
@@ -83,26 +82,22 @@ class Chats:
             history.add_assistant_message(await self._answer(history, stream=stream))
         require(len(called) == len((QUESTION, NEXT)), called)
 
+    async def streamed_tools(self) -> None:
+        """The turns in streams."""
+        await self.tools(stream=True)
+
     async def schema(self) -> bool:
         """An answer with a schema."""
-        pydantic = importlib.import_module("pydantic")
-        city = pydantic.create_model("Weather", city=(str, pydantic.Field(max_length=20)))
-        return "city" in json.loads(await self.text(QUESTION, response_format=city))
+        return "city" in json.loads(await self.chat(QUESTION, response_format=city_model()))
 
-    async def embed(self) -> bool:
+    async def embeddings(self) -> bool:
         """The embeddings of two texts."""
-        return len(await self.embedding.generate_embeddings(["a", "b"])) == len("ab")
+        return len(await self._embedding.generate_embeddings(["a", "b"])) == len("ab")
 
 
 def features(base: str, model: str) -> Iterator[Feature]:
     """The features of the package."""
-    chats = Chats(base, model)
-    yield CHAT, chats.text
-    yield STREAM, functools.partial(chats.text, stream=True)
-    yield TOOLS, functools.partial(chats.turns, stream=False)
-    yield STREAMED_TOOLS, functools.partial(chats.turns, stream=True)
-    yield SCHEMA, chats.schema
-    yield EMBEDDINGS, chats.embed
+    return columns(Chats(base, model))
 
 
 if __name__ == "__main__":

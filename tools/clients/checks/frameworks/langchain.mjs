@@ -3,7 +3,7 @@
 
 import assert from "node:assert";
 
-import { base, check, load, model } from "./checking.mjs";
+import { base, check, load, model } from "../checking.mjs";
 
 const { HumanMessage, ToolMessage } = await load("@langchain/core/messages");
 const { tool } = await load("@langchain/core/tools");

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from tools.clients.checks.agent import CITY, MCP, prompt_of
 from tools.clients.checks.checking import (
-    CHAT,
     EMBEDDINGS,
     GREETING,
     LENGTH,
     NEXT,
     QUESTION,
-    SCHEMA,
-    STREAM,
-    STREAMED_TOOLS,
     TOOL,
-    TOOLS,
     Feature,
+    city_model,
+    columns,
     get_weather,
     main,
     require,
@@ -43,7 +39,7 @@ class Agents:
         """An agent."""
         return self._package.Agent(self._client, "Answer in one sentence.", **fields)
 
-    async def run(self) -> Any:
+    async def chat(self) -> Any:
         """An answer."""
         return (await self.agent().run(GREETING, options=_OPTIONS)).text
 
@@ -52,7 +48,7 @@ class Agents:
         parts = self.agent().run(GREETING, options=_OPTIONS, stream=True)
         return "".join([part.text async for part in parts])
 
-    async def turns(self, tool: Any = get_weather, *, stream: bool = False) -> None:
+    async def tools(self, tool: Any = get_weather, *, stream: bool = False) -> None:
         """Two turns of a session, of which the first one calls a tool."""
         agent = self.agent(tools=[tool])
         session = agent.create_session()
@@ -65,11 +61,13 @@ class Agents:
                 answer = (await agent.run(question, session=session)).text
             require(get_weather(**CITY) in answer, answer)
 
+    async def streamed_tools(self) -> None:
+        """The turns in streams."""
+        await self.tools(stream=True)
+
     async def schema(self) -> Any:
         """An answer with a schema."""
-        pydantic = importlib.import_module("pydantic")
-        city = pydantic.create_model("Weather", city=(str, pydantic.Field(max_length=20)))
-        options = {**_OPTIONS, "response_format": city}
+        options = {**_OPTIONS, "response_format": city_model()}
         return (await self.agent().run(QUESTION, options=options)).value.city is not None
 
     async def call_mcp(self) -> None:
@@ -77,7 +75,7 @@ class Agents:
         program, *arguments = COMMAND
         tool = self._package.MCPStdioTool(name=NAME, command=program, args=arguments)
         async with tool:
-            await self.turns(tool)
+            await self.tools(tool)
 
 
 def features(base: str, model: str) -> Iterator[Feature]:
@@ -87,11 +85,7 @@ def features(base: str, model: str) -> Iterator[Feature]:
     clients = {"": package.OpenAIChatCompletionClient, " (responses)": package.OpenAIChatClient}
     for suffix, client in clients.items():
         agents = Agents(client(**given))
-        yield CHAT + suffix, agents.run
-        yield STREAM + suffix, agents.stream
-        yield TOOLS + suffix, agents.turns
-        yield STREAMED_TOOLS + suffix, functools.partial(agents.turns, stream=True)
-        yield SCHEMA + suffix, agents.schema
+        yield from columns(agents, suffix)
         yield MCP + suffix, agents.call_mcp
     embeddings = package.OpenAIEmbeddingClient(**given)
     yield EMBEDDINGS, lambda: embeddings.get_embeddings(["a"])

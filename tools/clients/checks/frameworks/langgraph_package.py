@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,9 @@ from tools.clients.checks.agent import CITY, MCP, prompt_of
 from tools.clients.checks.checking import (
     NEXT,
     QUESTION,
-    SCHEMA,
-    STREAMED_TOOLS,
     TOOL,
-    TOOLS,
     Feature,
+    columns,
     get_weather,
     main,
     require,
@@ -36,7 +33,7 @@ class Graphs:
             model=model, base_url=f"{base}/v1", api_key="none", use_responses_api=responses
         )
 
-    async def turns(self, *, stream: bool) -> None:
+    async def tools(self, *, stream: bool = False) -> None:
         """Two turns, of which the second one knows the first by the graph's memory."""
         memory = importlib.import_module("langgraph.checkpoint.memory").InMemorySaver()
         graph = self._create(self._model, tools=[get_weather], checkpointer=memory)
@@ -51,6 +48,10 @@ class Graphs:
         types = [message.type for message in messages]
         require(types == ["human", "ai", "tool", "ai", "human", "ai"], types)
         require(get_weather(**CITY) in messages[3].text, messages[3])
+
+    async def streamed_tools(self) -> None:
+        """The turns in streams."""
+        await self.tools(stream=True)
 
     async def schema(self) -> bool:
         """An answer with a schema, which the model gives by a call."""
@@ -75,9 +76,7 @@ def features(base: str, model: str) -> Iterator[Feature]:
     """The features of the package."""
     for suffix, responses in ("", False), (" (responses)", True):
         graphs = Graphs(base, model, responses=responses)
-        yield TOOLS + suffix, functools.partial(graphs.turns, stream=False)
-        yield STREAMED_TOOLS + suffix, functools.partial(graphs.turns, stream=True)
-        yield SCHEMA + suffix, graphs.schema
+        yield from columns(graphs, suffix)
         yield MCP + suffix, graphs.call_mcp
 
 

@@ -1,0 +1,1 @@
+"""Programs that people ask in a page, a notebook or a home."""

@@ -1,0 +1,1 @@
+"""Programs that read and edit files."""

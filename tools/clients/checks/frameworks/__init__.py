@@ -1,0 +1,1 @@
+"""Packages that ask servers of several APIs, and run tools and agents."""

@@ -1,0 +1,1 @@
+"""Packages of a vendor for the API of that vendor."""
