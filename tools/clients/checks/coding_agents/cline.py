@@ -24,7 +24,10 @@ def _ask(base: str, prompt: str, folder: Path) -> str:
     settings = folder / ".cline" / "data" / "settings" / "cline_mcp_settings.json"
     config = {"mcpServers": {NAME: {"command": program, "args": arguments}}}
     settings.write_text(json.dumps(config), encoding="utf-8")
-    return run("cline", prompt)
+    try:
+        return run("cline", prompt)
+    finally:
+        run("cline", "hub", "stop")  # the daemon that the prompt started
 
 
 def _read(file: str) -> Call:
