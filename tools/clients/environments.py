@@ -64,6 +64,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "anthropic": PipClient(("anthropic",), "sdks.anthropic_package"),
     "ollama": PipClient(("ollama", "pydantic"), "sdks.ollama_package"),
     "mistralai": PipClient(("mistralai",), "sdks.mistral_package"),
+    "huggingface_hub": PipClient(("huggingface_hub",), "sdks.hugging_face_package"),
     "AI SDK": NpmClient(
         (
             "ai",
@@ -87,6 +88,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "Continue": NpmClient(("@continuedev/cli",), "coding_agents.continue_cli", is_agent=True),
     "opencode": NpmClient(("opencode-ai",), "coding_agents.opencode", is_agent=True),
     "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "coding_agents.qwen_code", is_agent=True),
+    "Pi": NpmClient(("@earendil-works/pi-coding-agent",), "coding_agents.pi", is_agent=True),
     "langchain-openai": PipClient(("langchain-openai",), "frameworks.langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "frameworks.langchain"),
     "LangChain.js": NpmClient(
@@ -126,11 +128,21 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         "frameworks.agent_framework_package",
         is_agent=True,
     ),
+    "agno": PipClient(("agno", "openai"), "frameworks.agno_package", is_agent=True),
+    "autogen": PipClient(
+        ("autogen-ext[openai,ollama]", "autogen-agentchat"),
+        "frameworks.autogen_packages",
+        is_agent=True,
+    ),
+    "strands-agents": PipClient(
+        ("strands-agents[openai,anthropic,ollama]",), "frameworks.strands_package", is_agent=True
+    ),
     "semantic-kernel": PipClient(("semantic-kernel",), "frameworks.semantic_kernel_package"),
     "haystack": PipClient(("haystack-ai",), "frameworks.haystack_package"),
     "dspy": PipClient(("dspy", "numpy"), "frameworks.dspy_package"),
     "smolagents": PipClient(("smolagents[openai]",), "frameworks.smolagents_package"),
     "aider": PipClient(("aider-chat",), "coding_agents.aider_package"),
+    "llm": PipClient(("llm",), "applications.llm_package", is_agent=True),
     # It has 1.7 GB of packages, without PyTorch for CUDA.
     "Open WebUI": PipClient(
         ("open-webui",), "applications.open_webui", options=("--torch-backend", "cpu")

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,9 +56,9 @@ def columns(client: object, suffix: str = "") -> Iterator[Feature]:
 
 
 def city_model() -> Any:
-    """SCHEMA_OF_CITY as a model of Pydantic, which clients bring along."""
+    """The parameters of TOOL as a model of Pydantic, which clients bring along."""
     pydantic = importlib.import_module("pydantic")
-    return pydantic.create_model("Weather", city=(str, pydantic.Field(max_length=20)))
+    return pydantic.create_model("Weather", city=(Literal["Paris", "Rome"], ...))
 
 
 def get_weather(city: str) -> str:
