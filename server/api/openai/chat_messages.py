@@ -96,6 +96,7 @@ class ToolMessage(Fields):
     role: Literal["tool"]
     content: Content = Field(description=CONTENT)
     tool_call_id: Text = Field(description="Id of the call in an earlier message.")
+    name: Text = Field(default="", description="Accepted and ignored: the call has the name.")
 
 
 ChatMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]

@@ -273,10 +273,13 @@ def test_a_tool_result_reaches_the_model() -> None:
                 }
             ],
         },
-        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "42"},
     ]
     with client_of(scripted("It is 42.")) as client:
-        answer = ask(client, messages=messages, tools=TOOLS, max_tokens=None).choices[0]
+        given = {"model": "any", "messages": messages, "tools": TOOLS}
+        raw = client.chat.completions.with_raw_response.create(**given)
+        assert "Warning" not in raw.headers
+        answer = raw.parse().choices[0]
         assert answer.message.content == "It is 42."
         assert answer.finish_reason == "stop"
         prompt: Any = client.post(
