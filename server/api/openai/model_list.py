@@ -58,6 +58,15 @@ class ModelStatus(BaseModel):
     )
 
 
+class Architecture(BaseModel):
+    """What a model reads and writes, as llama-server reports it."""
+
+    input_modalities: list[Literal["text", "image", "audio"]] = Field(
+        description="What the model reads."
+    )
+    output_modalities: list[Literal["text"]] = Field(description="What the model writes.")
+
+
 Capability: TypeAlias = Literal[
     "completion", "chat", "vision", "audio", "embedding", "rerank", "transcription", "arrays"
 ]
@@ -83,6 +92,11 @@ class ListedModel(ModelFacts):
         "template. vision: it reads images. audio: it reads sound. transcription: it transcribes "
         "speech. arrays: it answers /run. Absent if its bundle could not be read. An object of "
         "Anthropic's API for a request with its header anthropic-version.",
+    )
+    architecture: Architecture | None = Field(
+        None,
+        description="A field of llama-server, which OpenAI's API lacks. Absent for models that "
+        "generate no text.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -190,6 +204,8 @@ def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[tuple[Listed
 def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
     manifest = deployment.manifest
     known: dict[str, Any] = {} if manifest is None else {"capabilities": _capabilities(deployment)}
+    if isinstance(manifest, LanguageManifest):
+        known["architecture"] = _architecture(manifest)
     if isinstance(manifest, LanguageManifest | EncoderManifest):
         context = served_context(deployment, manifest)
         known |= {"max_input_tokens": context, "max_tokens": context}
@@ -245,6 +261,12 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
             return ["completion", "chat", *seen, *heard, "embedding"]
         case _:
             return ["completion", "embedding"]
+
+
+def _architecture(manifest: LanguageManifest) -> Architecture:
+    seen: list[Literal["image"]] = [] if manifest.image_settings is None else ["image"]
+    heard: list[Literal["audio"]] = [] if manifest.sound is None else ["audio"]
+    return Architecture(input_modalities=["text", *seen, *heard], output_modalities=["text"])
 
 
 def _status(pool: ModelPool, deployment: Deployment) -> ModelStatus:

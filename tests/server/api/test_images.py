@@ -74,6 +74,10 @@ def test_a_client_can_ask_whether_the_model_reads_images(client: httpx.Client) -
     (named,) = models["models"]
     assert (named["name"], named["capabilities"]) == (listed["id"], ["completion", "multimodal"])
     assert "vision" in listed["capabilities"]
+    assert listed["architecture"] == {
+        "input_modalities": ["text", "image"],
+        "output_modalities": ["text"],
+    }
 
 
 def test_the_template_places_images_and_no_text_does(client: httpx.Client) -> None:

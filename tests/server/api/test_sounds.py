@@ -126,6 +126,7 @@ def test_clients_can_ask_whether_the_model_reads_sound(client: httpx.Client) -> 
     (listed,) = client.get("/v1/models").json()["data"]
     assert listed["meta"]["sound_seconds"] == 1.2
     assert "audio" in listed["capabilities"]
+    assert listed["architecture"]["input_modalities"] == ["text", "audio"]
 
 
 def test_the_template_places_sounds_and_no_text_does(client: httpx.Client) -> None:
