@@ -62,6 +62,7 @@ def _unlimited(value: Any) -> Any:
     return None if type(value) is int and value in (-1, -2) else value
 
 
+MAX_LOGPROBS = 20  # alternatives of a token, as in OpenAI's API
 Text = Annotated[str, AfterValidator(_encodable)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(encodable_json)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -71,7 +72,7 @@ Metadata = Annotated[
     Field(max_length=MAX_METADATA),
     BeforeValidator(lambda data: limit_members(data, MAX_METADATA)),
 ]
-Logprobs = Annotated[int, Field(ge=0, le=20)]
+Logprobs = Annotated[int, Field(ge=0, le=MAX_LOGPROBS)]
 # -1 and -2 are llama-server's words for no limit besides the context.
 MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]
 

@@ -10,7 +10,7 @@ from fastapi import Request
 from pydantic import ConfigDict, Field
 
 from hearthd.server.api.current_service import language_service
-from hearthd.server.api.fields import Fields, Logprobs, Text
+from hearthd.server.api.fields import MAX_LOGPROBS, Fields, Text
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
@@ -25,10 +25,12 @@ from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.surface import surface
 from hearthd.server.services.language_service import LanguageService
+from hearthd.text.errors import InvalidRequest
 from hearthd.text.infill import SourceFile, infill_prompt
 from hearthd.text.tokenizer import Tokenizer
 
 router = surface("llama-server", ERRORS, JsonRoute)
+_MAX_PROBABILITIES = 1 << 16  # of an answer, if a token has more than MAX_LOGPROBS
 
 
 class PredictFields(GenerationFields):
@@ -41,10 +43,13 @@ class PredictFields(GenerationFields):
         "context. 0 reads the prompt, for the prefix cache, and generates nothing.",
     )
     max_tokens: int | None = Field(None, ge=-2, description="Another name of n_predict.")
-    n_probs: Logprobs = Field(
+    n_probs: int = Field(
         0,
+        ge=0,
+        le=_MAX_PROBABILITIES,
         description="Report the probability of each token, and of this many alternatives. 0 "
-        "reports nothing.",
+        f"reports nothing. More than {MAX_LOGPROBS} need an n_predict: the answer reports at most "
+        f"{_MAX_PROBABILITIES} alternatives.",
     )
     return_tokens: bool = Field(
         False, description="Return the ids of the answer's tokens. A stream always has them."
@@ -59,6 +64,16 @@ class PredictFields(GenerationFields):
     def limit(self) -> int:
         """`n_predict`, by either name."""
         return self.n_predict if self.max_tokens is None else self.max_tokens
+
+    def require_few_probabilities(self) -> None:
+        """Raise InvalidRequest if the answer would report too many alternatives."""
+        if self.n_probs > MAX_LOGPROBS and not 0 <= self.limit * self.n_probs <= _MAX_PROBABILITIES:
+            most = _MAX_PROBABILITIES // self.n_probs
+            raise InvalidRequest(
+                field="n_probs",
+                got=self.n_probs,
+                expected=f"at most {MAX_LOGPROBS}, or n_predict from 0 to {most}",
+            )
 
     def settings(self, ends: Sequence[int]) -> dict[str, Any]:
         """The settings of the request, for the answer; `ends` are the ids that end an answer.
@@ -156,6 +171,7 @@ async def infill(body: InfillRequest, request: Request) -> Answer | list[Answer]
 async def _answer(
     body: PredictFields, prompts: list[GivenPrompt], service: LanguageService, request: Request
 ) -> Answer | list[Answer] | CompletionStream:
+    body.require_few_probabilities()
     limit = body.limit
     choices = await service.complete_all(
         [

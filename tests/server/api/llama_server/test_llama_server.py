@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,6 +137,23 @@ def test_n_probs(client: httpx.Client) -> None:
         assert not {"prob", "top_probs"} & set(token)
     *parts, _ = events(client, n_probs=10, n_predict=5)
     assert [len(part["completion_probabilities"]) for part in parts if part["tokens"]] == [1] * 5
+
+
+def test_n_probs_can_be_large_in_a_short_answer(client: httpx.Client) -> None:
+    answer = complete(client, n_probs=4096, n_predict=1)
+    token = answer["completion_probabilities"][0]
+    ids = {other["id"] for other in token["top_logprobs"]}
+    assert len(ids) == len(token["top_logprobs"]) > 256
+    assert sum(math.exp(other["logprob"]) for other in token["top_logprobs"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("limit", [{}, {"n_predict": -1}, {"n_predict": 17}])
+def test_n_probs_of_a_long_answer_are_limited(client: httpx.Client, limit: dict[str, int]) -> None:
+    response = client.post("/completion", json={"prompt": PROMPT, "n_probs": 4096, **limit})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == (
+        "n_probs: got 4096, expected at most 20, or n_predict from 0 to 16"
+    )
 
 
 def test_probabilities_after_sampling(client: httpx.Client) -> None:
