@@ -92,7 +92,7 @@ def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]
     """The messages for the text layer; raises InvalidRequest for a result without a call."""
     converted: list[Message | ToolResult] = []
     open_calls: list[EarlierCall] = []
-    for index, message in enumerate(params):
+    for index, message in enumerate(_results_as_texts(params)):
         field = f"messages[{index}]"
         content: list[Part] = [*images_of(message.images, f"{field}.images")]
         content = [*content, message.content] if message.content or not content else content
@@ -114,6 +114,25 @@ def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]
             Message(role=message.role, parts=content, reasoning=message.thinking, calls=calls)
         )
     return converted
+
+
+def _results_as_texts(params: Sequence[OllamaMessageParam]) -> Sequence[OllamaMessageParam]:
+    """The messages; if no call is in them, later results that name none are texts of the user.
+
+    LlamaIndex.TS leaves the calls out.
+    """
+    if any(message.tool_calls for message in params):
+        return params
+    return [
+        message.model_copy(update={"role": "user"})
+        if index and message.role == "tool" and not _names_call(message)
+        else message
+        for index, message in enumerate(params)
+    ]
+
+
+def _names_call(message: OllamaMessageParam) -> bool:
+    return bool(message.tool_name or message.name or message.tool_call_id)
 
 
 def _answered(

@@ -125,6 +125,20 @@ def test_errors_name_the_field_of_the_client(client: httpx.Client) -> None:
         assert words in reason
 
 
+def test_a_result_without_its_call_is_a_text_of_the_user(client: httpx.Client) -> None:
+    turn = [*HELLO, {"role": "assistant", "content": ""}]
+    options = {"num_predict": 4, "temperature": 0}
+    result, text = (
+        whole(client, CHAT, messages=[*turn, {"role": role, "content": "42"}], options=options)
+        for role in ("tool", "user")
+    )
+    assert result["message"] == text["message"]
+    assert result["prompt_eval_count"] == text["prompt_eval_count"]
+    named = {"role": "tool", "content": "42", "tool_name": "f"}
+    status, reason = refusal(client, CHAT, messages=[*turn, named])
+    assert (status, reason.split(": ")[0]) == (400, "messages[2].tool_name")
+
+
 def test_defaults_are_those_of_ollama(client: httpx.Client) -> None:
     options = client.get("/openapi.json").json()["components"]["schemas"]["OllamaOptions"]
     defaults = {name: field["default"] for name, field in options["properties"].items()
