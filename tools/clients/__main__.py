@@ -116,7 +116,7 @@ def main() -> int:
             for feature, problem in check(name, folder, base, model):
                 results[name][feature] = problem
                 failed += problem not in ("", NO_CALL)
-                print(f"{name:18}{feature:40}{problem or 'works'}", flush=True)  # noqa: T201
+                print(f"{name:30}{feature:40}{problem or 'works'}", flush=True)  # noqa: T201
     print(f"\n{table(results)}")  # noqa: T201
     return min(failed, 1)
 

@@ -76,6 +76,18 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         ),
         "frameworks/ai_sdk.mjs",
     ),
+    "SDKs for JavaScript": NpmClient(
+        (
+            "openai",
+            "@anthropic-ai/sdk",
+            "ollama",
+            "@mistralai/mistralai",
+            "@huggingface/inference",
+            "zod",
+        ),
+        "sdks/javascript.mjs",
+        is_agent=True,
+    ),
     "Codex": NpmClient(("@openai/codex",), "coding_agents.codex", is_agent=True),
     "Claude Code": NpmClient(
         ("@anthropic-ai/claude-code",), "coding_agents.claude_code", is_agent=True
@@ -136,6 +148,22 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     ),
     "strands-agents": PipClient(
         ("strands-agents[openai,anthropic,ollama]",), "frameworks.strands_package", is_agent=True
+    ),
+    "crewai": PipClient(("crewai", "litellm"), "frameworks.crewai_package", is_agent=True),
+    "outlines": PipClient(("outlines[openai,ollama]",), "frameworks.outlines_package"),
+    "Mastra": NpmClient(("@mastra/core", "zod"), "frameworks/mastra.mjs", is_agent=True),
+    "OpenAI Agents for JavaScript": NpmClient(
+        ("@openai/agents", "zod"), "frameworks/openai_agents.mjs", is_agent=True
+    ),
+    "LlamaIndex.TS": NpmClient(
+        ("llamaindex", "@llamaindex/openai", "@llamaindex/ollama", "@llamaindex/workflow", "zod"),
+        "frameworks/llama_index.mjs",
+        is_agent=True,
+    ),
+    "Genkit": NpmClient(
+        ("genkit", "@genkit-ai/compat-oai", "genkitx-ollama"),
+        "frameworks/genkit.mjs",
+        is_agent=True,
     ),
     "semantic-kernel": PipClient(("semantic-kernel",), "frameworks.semantic_kernel_package"),
     "haystack": PipClient(("haystack-ai",), "frameworks.haystack_package"),

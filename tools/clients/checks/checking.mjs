@@ -20,3 +20,17 @@ export async function check(name, run) {
   }
   console.log(JSON.stringify([name, problem ?? ""]));
 }
+
+// A prompt after which the scripted model calls get_weather, and what the call returns.
+export const prompt = 'Call tools.\nsay: {"name": "get_weather", "arguments": {"city": "Paris"}}';
+export const getWeather = ({ city }) => `Sunny in ${city}.`;
+export const weather = getWeather({ city: "Paris" });
+
+// The problem of an answer that must contain a text.
+export const lacks = (answer, text) => (answer?.includes(text) ? "" : `${JSON.stringify(answer)}: no ${text}`);
+
+export async function joined(parts, textOf) {
+  let text = "";
+  for await (const part of parts) text += textOf(part) ?? "";
+  return text;
+}
