@@ -100,6 +100,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "Continue": NpmClient(("@continuedev/cli",), "coding_agents.continue_cli", is_agent=True),
     "opencode": NpmClient(("opencode-ai",), "coding_agents.opencode", is_agent=True),
     "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "coding_agents.qwen_code", is_agent=True),
+    "Kimi Code": NpmClient(("@moonshot-ai/kimi-code",), "coding_agents.kimi_code", is_agent=True),
     "Pi": NpmClient(("@earendil-works/pi-coding-agent",), "coding_agents.pi", is_agent=True),
     "langchain-openai": PipClient(("langchain-openai",), "frameworks.langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "frameworks.langchain"),

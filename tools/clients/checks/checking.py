@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import json
@@ -97,9 +98,10 @@ def main(features: Callable[[str, str], Iterator[Feature]]) -> None:
 
 def _problem(run: Callable[[], Any], loop: asyncio.Runner) -> str:
     try:
-        result = run()
-        if inspect.iscoroutine(result):
-            result = loop.run(result)
+        with contextlib.redirect_stdout(sys.stderr):  # what clients say themselves
+            result = run()
+            if inspect.iscoroutine(result):
+                result = loop.run(result)
     except NoCall:
         return NO_CALL
     except Exception as error:
