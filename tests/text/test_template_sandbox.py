@@ -182,6 +182,17 @@ def test_an_invalid_template_is_rejected(environment: LimitedEnvironment, source
         environment.load(source)
 
 
+@pytest.mark.parametrize(
+    ("unit", "count"),
+    [("{{ a }}", 28_000), ("{% if a %}{% set b = 1 %}{% endif %}", 5500), ("{{ a ~ a }}", 18_000)],
+)
+def test_compiling_many_statements_or_values_is_rejected(
+    environment: LimitedEnvironment, unit: str, count: int
+) -> None:
+    with pytest.raises(LimitExceeded, match="more than 10000 names, values"):
+        environment.load(unit * count)
+
+
 def test_a_constant_is_not_computed_while_the_template_is_loaded(
     environment: LimitedEnvironment,
 ) -> None:

@@ -11,6 +11,7 @@ Not limited are single steps in C on values within the limits, which take millis
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 MAX_SOURCE = 200_000  # characters; the longest of known models has 30 000
+MAX_NODES = 10_000  # of the syntax tree; templates of known models have at most 1300
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
@@ -77,7 +79,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         with self._rendering:
             self._budget.restart()
             try:
-                names = meta.find_undeclared_variables(self.parse(source))
+                tree = self.parse(source)
+                _check_nodes(tree)
+                names = meta.find_undeclared_variables(tree)
                 return self.from_string(_Checks(self).visit(self.parse(source))), names
             # From Jinja and Python's compiler, for deep nesting and invalid numbers.
             except (ArithmeticError, MemoryError, RecursionError, SyntaxError, ValueError) as error:
@@ -299,6 +303,14 @@ class _Checks(NodeTransformer):
 
     def _placed(self, node: nodes.Node) -> nodes.Node:
         return node.set_environment(self._environment).set_lineno(node.lineno or 1)
+
+
+def _check_nodes(tree: nodes.Template) -> None:
+    """Raise LimitExceeded for a tree that takes seconds and hundreds of MB to compile."""
+    if next(itertools.islice(tree.find_all(nodes.Node), MAX_NODES, None), None) is not None:
+        raise LimitExceeded(
+            f"got more than {MAX_NODES} names, values, operators and statements, expected fewer"
+        )
 
 
 def _is_lazy(value: Any) -> bool:
