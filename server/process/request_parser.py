@@ -25,6 +25,8 @@ MAX_HEADERS = 100  # as Apache
 _TURN = 100  # events
 _MAX_SHOWN = 200  # characters of an error, which may quote the request
 _CONTROL = re.compile(rb"[\0\v\f\r]")  # what h11 allows nowhere in a line
+_OTHER_VERSION = re.compile(rb"\S+ \S+ (HTTP/[02-9]\.\d)")  # of a request line
+_TLS_HANDSHAKE = b"\x16\x03"
 _TYPES = {HTTPStatus.NOT_IMPLEMENTED: "not_supported_error"}
 
 
@@ -34,6 +36,10 @@ class _LimitedBuffer(ReceiveBuffer):
     @override
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """The lines of a head or of trailers, if they have arrived completely."""
+        if self._data.startswith(_TLS_HANDSHAKE):
+            raise h11.LocalProtocolError(
+                "got TLS, expected plain HTTP; write http:// in place of https:// in the URL"
+            )
         size = len(self)
         lines = super().maybe_extract_lines()
         if lines is None:  # h11 limits what is incomplete
@@ -42,6 +48,11 @@ class _LimitedBuffer(ReceiveBuffer):
             raise h11.LocalProtocolError("head too long", error_status_hint=431)
         if any(_CONTROL.search(line) for line in lines):
             raise h11.LocalProtocolError("control character in a line")
+        if lines and (other := _OTHER_VERSION.fullmatch(lines[0])):
+            raise h11.LocalProtocolError(
+                f"got {other[1].decode()}, expected HTTP/1.1; set the client to HTTP/1.1",
+                error_status_hint=HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
+            )
         return lines
 
     @override

@@ -12,7 +12,10 @@ from asyncio.sslproto import SSLProtocol
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+import h11
 from typing_extensions import override
+
+from hearthd.server.process.request_parser import error_response
 
 if TYPE_CHECKING:
     import ssl
@@ -36,11 +39,15 @@ class TlsOptions:
 
 
 class TlsConnection(asyncio.Protocol):
-    """A connection until its first byte, when a TLS layer takes its place: that takes 40 KB."""
+    """A connection until its first byte, when a TLS layer takes its place: that takes 40 KB.
+
+    If the first byte is a letter, the client speaks plain HTTP: it reads why that is not answered.
+    """
 
     def __init__(self, http: TimedConnection, options: TlsOptions) -> None:
         self._http = http
         self._options = options
+        self._is_refused = False
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -55,6 +62,11 @@ class TlsConnection(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         """Called by the event loop with the start of the handshake."""
+        if self._is_refused:
+            return
+        if data[:1].isalpha():
+            self._refuse()
+            return
         layer = self.begin()
         for start in range(0, len(data), layer.max_size):
             piece = data[start : start + layer.max_size]
@@ -74,9 +86,19 @@ class TlsConnection(asyncio.Protocol):
             raise
         return layer
 
+    def _refuse(self) -> None:
+        """Send the reason. What else arrives is discarded until the client times out."""
+        self._is_refused = True
+        error = h11.RemoteProtocolError(
+            "got plain HTTP, expected TLS; write https:// in place of http:// in the URL"
+        )
+        for event in error_response(error):
+            self._http.tcp.write(self._http.conn.send(event) or b"")
+        self._http.tcp.write_eof()
+
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by the event loop if the client has sent nothing."""
+        """Called by the event loop if there was no handshake."""
         self._http.forget()
 
 

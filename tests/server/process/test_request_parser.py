@@ -63,6 +63,8 @@ def responses(client: httpx.Client, *sent: bytes, count: int = 1) -> list[tuple[
         (b"GET\r\n\r\n", 400, "invalid HTTP: illegal request line"),
         (b"\0\r\n\r\n", 400, "invalid HTTP: control character"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, "Missing mandatory Host"),
+        (b"GET / HTTP/3.0\r\n" + HOST + b"\r\n", 505, "got HTTP/3.0, expected HTTP/1.1"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(27), 505, "got HTTP/2.0, expected"),
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501, "Only Transfer-Encoding: chunked"),
         (HEAD + b"X: " + b"x" * request_parser.MAX_HEAD, 431, "at most 100 headers and"),
         (HEAD + b"X: x\r\n" * MANY + b"\r\n", 431, "at most 100 headers and"),
@@ -79,6 +81,14 @@ def test_what_is_not_http_gets_an_error_in_json(
     error = ErrorResponse.model_validate_json(body).error
     assert error.code == status
     assert message in error.message
+
+
+@pytest.mark.parametrize("start", [b"\x16\x03\x01\x02\0", b"\x16\x03\x01\r\n\r\n"])
+def test_tls_is_refused_by_a_plain_connection(start: bytes) -> None:
+    parser = request_parser.RequestParser()
+    parser.receive_data(start)
+    with pytest.raises(h11.RemoteProtocolError, match="got TLS, expected plain HTTP"):
+        parser.next_event()
 
 
 def test_a_head_is_as_long_in_a_pipeline(running: Running) -> None:
