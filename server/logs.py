@@ -58,6 +58,8 @@ def configure(level: str, log_format: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":  # its info lines repeat what Hearth prints
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        # Its warnings are about forms of clients: any of them could fill the log.
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 def report_crashes() -> None:

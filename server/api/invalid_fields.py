@@ -6,6 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import UploadFile
+
 from hearthd.bundle.parsing.validation import expected, parts
 from hearthd.server.api import inert_fields
 from hearthd.text.errors import InvalidRequest, Scalar
@@ -102,6 +104,8 @@ def shown(value: object) -> Scalar:
         return value
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
+    if isinstance(value, UploadFile):
+        value = "a file"
     try:
         text = value if isinstance(value, str) else _text(value)
     except RecursionError:  # the parser accepts deeper nesting than the encoder

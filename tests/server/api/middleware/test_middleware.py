@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -344,23 +345,38 @@ def test_an_internal_error_is_logged_once_and_answered(
     answer(open_client, max_tokens=1)
 
 
-def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
-    """The line that this form of log makes of a message."""
+@contextlib.contextmanager
+def configured(form: logs.LogFormat) -> Iterator[logging.Handler]:
+    """The handler of a server's logs, while they are configured."""
     root = logging.getLogger()
     level, before = root.level, root.handlers[:]
     try:
         logs.configure("info", form)
-        record = logging.makeLogRecord({"msg": message, "name": "n", "levelname": "INFO", **extra})
-        return root.handlers[0].format(record)
+        yield root.handlers[0]
     finally:
         root.handlers[:] = before
         root.setLevel(level)
-        logging.getLogger("uvicorn.error").setLevel(logging.NOTSET)
+        for name in ("uvicorn.error", "python_multipart"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
+    """The line that this form of log makes of a message."""
+    record = logging.makeLogRecord({"msg": message, "name": "n", "levelname": "INFO", **extra})
+    with configured(form) as handler:
+        return handler.format(record)
 
 
 def test_a_line_of_the_log_has_no_control_characters() -> None:
     written = formatted("text", "GET /\x00\x1b[2J\x85\u2028\u202e\xe9", created=0.0, msecs=0.0)
     assert written.endswith("n: GET /\\x00\\x1b[2J\\x85\\u2028\\u202e\xe9")
+
+
+def test_damaged_forms_fill_no_log() -> None:
+    parser = logging.getLogger("python_multipart.multipart")
+    with configured("text"):
+        assert not parser.isEnabledFor(logging.WARNING)
+    assert parser.isEnabledFor(logging.WARNING)
 
 
 def test_the_log_has_a_text_and_a_json_format() -> None:

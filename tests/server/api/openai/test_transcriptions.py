@@ -243,7 +243,6 @@ def test_what_is_no_sound_is_refused(
         client.post(path, files={"file": ("a.wav", b"no sound")}),
         client.post(path, data={"model": "ears"}),
         client.post(path, data={"model": "ears", "file": "a text"}),
-        client.post(path, json={"model": "ears", "file": "x"}),
     ]
     for answer in answers:
         assert answer.status_code == 400, answer.text
