@@ -46,6 +46,7 @@ _HEADER = struct.Struct("<8s32s32sQ32s")
 _MAX_WAITING = 2**26
 # A penalty of a prompt, in seconds of a file's time.
 _PROMPT_SECONDS = 60.0
+_CLOCK_STEP = 10**9  # nanoseconds that corrections of the clock may take it back unnoticed
 _WARNING_SECONDS = 60.0  # between two warnings that the disk cannot be written
 
 
@@ -149,11 +150,17 @@ class PrefixStore:
                 self._waiting_bytes -= rows.nbytes
 
     def _make_room(self) -> None:
+        """Delete the files used least. One that has a later time is from before the clock was set.
+
+        It would stay until the clock reaches its time, and each new file would be deleted.
+        """
         files = []
+        latest = time.time_ns() + _CLOCK_STEP
         for path in self._root.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):  # another server has deleted it
                 status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path))
+                used = status.st_mtime_ns if status.st_mtime_ns <= latest else 0
+                files.append((used, status.st_size, path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total <= self._limit:

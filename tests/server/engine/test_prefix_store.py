@@ -66,6 +66,16 @@ def test_the_files_used_least_are_deleted_first(tmp_path: Path) -> None:
     assert kept == [1, 3, 5]
 
 
+def test_files_from_before_the_clock_was_set_back_are_deleted_first(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3)
+    later = time.time() + 86_400
+    for number in (1, 2):
+        os.utime(file_of(tmp_path, number), (later, later))
+    write(tmp_path, 4, 5, limit=3 * SIZE + 1000)
+    names = {path.stem for path in tmp_path.rglob("*.kv")}
+    assert names == {block(number)[0].hex() for number in (3, 4, 5)}
+
+
 def test_another_process_loads_saved_blocks(tmp_path: Path, store: PrefixStore) -> None:
     write(tmp_path, 1, 2)
     for number in (1, 2):
