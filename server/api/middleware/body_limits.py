@@ -9,7 +9,8 @@ whatever the Content-Type says.
 
 Memory for a body is taken at its first message, for the announced length: some of several bodies at
 once fit, and the others wait; if each took memory as it arrives, none might fit. A client
-that sends slowly keeps memory only for what has arrived.
+that sends slowly keeps memory only for what has arrived. While others wait for memory, slow
+clients lose it, because a few of them could keep all memory for hours.
 
 Streams that are kept for their clients take a part of the same memory until a body needs it, and so
 do many connections: see server/process/connection_memory.py.
@@ -44,6 +45,8 @@ _SAMPLE = 1000  # bytes of a body that tell how many values the rest has
 _MAX_WAIT = 5.0  # seconds for memory to become free
 _MAX_WAITING = 16  # bodies, each with a message that does not count yet
 _PATIENCE = 0.5  # seconds that a body's memory is kept for its client
+# A body is slow when it has arrived for so many seconds, at fewer bytes per second.
+_SLOW_AFTER, _SLOW_RATE = 10.0, 20_000
 
 
 class KeptStreams(Protocol):
@@ -113,6 +116,7 @@ class _Memory:
         self._connections = connections
         self._taken = self._waiting = 0
         self._freed = asyncio.Event()
+        self.arriving: set[_Body] = set()  # whose clients are to send more
 
     @property
     def size(self) -> int:
@@ -144,6 +148,9 @@ class _Memory:
         try:
             async with asyncio.timeout(_MAX_WAIT):
                 while not self._fits(size):
+                    slow = (body for body in self.arriving if body.is_slow)
+                    if body := max(slow, key=lambda body: body.taken, default=None):
+                        body.refuse()
                     await self._freed.wait()
         finally:
             self._waiting -= 1
@@ -165,6 +172,19 @@ class _Body:
         self._size = self._needed = 0  # of what has arrived
         self._is_whole = False
         self._patience = _PATIENCE
+        self._began = 0.0  # when the client was first waited for
+        self._turn = asyncio.timeout(None)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it keeps memory for a slow client."""
+        seconds = asyncio.get_running_loop().time() - self._began
+        return self.taken > 0 and seconds > _SLOW_AFTER and self._size < _SLOW_RATE * seconds
+
+    def refuse(self) -> None:
+        """Give the memory back now, and read the rest without keeping it."""
+        self._memory.arriving.discard(self)
+        self._turn.reschedule(0)
 
     async def receive(self) -> Message:
         """The whole body as one message, then what follows it; raises HTTPException."""
@@ -201,10 +221,14 @@ class _Body:
     async def _next(self) -> Message:
         loop = asyncio.get_running_loop()
         began = loop.time()
+        self._began = self._began or began
         timer = loop.call_later(self._patience, lambda: self.keep(self._needed))
+        self._memory.arriving.add(self)
         try:
-            message = await self._receive()
+            async with asyncio.timeout(None) as self._turn:
+                message = await self._receive()
         finally:
+            self._memory.arriving.discard(self)
             timer.cancel()
             self._patience -= loop.time() - began
         chunk = message.get("body", b"")

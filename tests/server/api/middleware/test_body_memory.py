@@ -241,6 +241,31 @@ def test_a_client_that_does_not_send_keeps_no_memory(sent: bytes) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_slow_client_loses_its_memory_while_others_wait(
+    is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_limits, "_SLOW_AFTER", 0.05)
+    monkeypatch.setattr(body_limits, "_SLOW_RATE", 10**6 if is_slow else 1)
+
+    async def scenario(app: Answering) -> None:
+        client = asyncio.Event()
+        post = app.refusal if is_slow else app.post
+        uploading = asyncio.create_task(post(TEXT, b"a" * 300, client=client))
+        await asyncio.sleep(0.1)
+        app.may_answer.set()
+        if is_slow:
+            await app.post(TEXT)
+            client.set()
+            assert await uploading == (503, {"Retry-After": "1"})
+        else:
+            assert (await app.refusal(TEXT))[0] == 503
+            client.set()
+            await uploading
+
+    run(scenario)
+
+
 def test_a_refused_body_takes_no_memory_while_its_rest_is_sent() -> None:
     async def scenario(app: Answering) -> None:
         client = asyncio.Event()
