@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 
 Scalar = str | int | float | bool | None
+_MAX_SHOWN = 200  # characters of a rejected value
 
 
 def prompt_too_long(size: str, limit: int) -> str:
@@ -36,12 +37,15 @@ class RequestError(Exception):
 class InvalidRequest(RequestError):
     """A field of the request is invalid.
 
-    `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `expected` a phrase.
+    `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `expected` a phrase. A
+    longer text than _MAX_SHOWN is shortened.
     `logged` is the message for logs: it has no `got`, and with `quotes` no `expected` either, which
     then has parts of the request.
     """
 
     def __init__(self, *, field: str, got: Scalar, expected: str, quotes: bool = False) -> None:
+        if isinstance(got, str) and len(got) > _MAX_SHOWN:
+            got = f"{got[:_MAX_SHOWN]}..."
         super().__init__(f"{field}: got {json.dumps(got)}, expected {expected}")
         self.field = field
         self.got = got

@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from typing_extensions import override
 
 from hearthd.server.api import inert_fields
-from hearthd.server.api.invalid_fields import shown
 from hearthd.server.errors import not_on_disk
 from hearthd.text.errors import InvalidRequest
 
@@ -71,11 +70,11 @@ def _check_type(content_type: str) -> None:
     media_type, options = parse_options_header(content_type)
     if media_type.decode("latin-1") not in _FORMS:
         raise InvalidRequest(
-            field="Content-Type", got=shown(content_type), expected=f"{_FORMS[0]}, as curl -F sends"
+            field="Content-Type", got=content_type, expected=f"{_FORMS[0]}, as curl -F sends"
         )
     encoding = options.get(b"charset", b"utf-8").decode("latin-1").lower()
     if encoding not in _ENCODINGS:
-        raise InvalidRequest(field="Content-Type", got=shown(encoding), expected="charset utf-8")
+        raise InvalidRequest(field="Content-Type", got=encoding, expected="charset utf-8")
 
 
 def opened(upload: UploadFile) -> BinaryIO:

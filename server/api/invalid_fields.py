@@ -15,8 +15,6 @@ from hearthd.text.errors import InvalidRequest, Scalar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_MAX_SHOWN = 200  # characters of a rejected value
-
 
 def invalid_field(errors: Sequence[Mapping[str, Any]], body: object) -> InvalidRequest:
     """The error for a body; `errors` are pydantic's, with locations in "body" or "query"."""
@@ -97,7 +95,7 @@ def _path(problem: Mapping[str, Any], body: object) -> str:
 
 
 def shown(value: object) -> Scalar:
-    """A rejected value as a JSON scalar, shortened."""
+    """A rejected value as a JSON scalar."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -107,10 +105,9 @@ def shown(value: object) -> Scalar:
     if isinstance(value, UploadFile):
         value = "a file"
     try:
-        text = value if isinstance(value, str) else _text(value)
+        return value if isinstance(value, str) else _text(value)
     except RecursionError:  # the parser accepts deeper nesting than the encoder
-        text = "a value nested too deeply to be shown"
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+        return "a value nested too deeply to be shown"
 
 
 def _text(value: object) -> str:

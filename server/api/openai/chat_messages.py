@@ -133,7 +133,7 @@ def json_arguments(text: str, field: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise InvalidRequest(field=field, got=text[:200], expected="a JSON object as text")
+        raise InvalidRequest(field=field, got=text, expected="a JSON object as text")
     return arguments
 
 

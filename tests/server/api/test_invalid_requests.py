@@ -165,6 +165,22 @@ def test_a_message_says_nothing_of_python(
     assert "validation" not in got
 
 
+def test_an_unknown_id_is_shortened() -> None:
+    id_ = "a" * 100_000
+    result = {"type": "tool_result", "tool_use_id": id_, "content": "x"}
+    messages: dict[str, Any] = {
+        "/v1/messages": {"role": "user", "content": [result]},
+        "/v1/chat/completions": {"role": "tool", "tool_call_id": id_, "content": "x"},
+        "/api/chat": {"role": "tool", "tool_name": id_, "content": "x"},
+    }
+    with fakes.running(fakes.fake_service(LIBRARY, template="{{ messages }}")) as client:
+        for path, message in messages.items():
+            refused = client.post(path, json={"messages": [message], "max_tokens": 1})
+            assert refused.status_code == 400, refused.text[:1000]
+            assert "a" * 200 + "..." in refused.text
+            assert len(refused.text) < 1500
+
+
 @pytest.mark.parametrize(("body", "field", "got"), REFUSED_BY_SCHEMA)
 def test_an_invalid_field_is_rejected_by_name(
     client: httpx.Client, body: Any, field: str, got: object
