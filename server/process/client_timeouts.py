@@ -105,6 +105,7 @@ class TimedConnection(H11Protocol):
         self._received = 0  # bytes since then
         self._acknowledged = 0  # bytes of responses
         self._progress_at = self._since  # when the client last read more
+        self._has_read = True  # all responses so far
         self._next_turn: asyncio.Handle | None = None
         self._adds_close = False  # to the headers of the request
         self._has_ended = False  # whether the client sends no more requests
@@ -346,6 +347,7 @@ class TimedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Called when the end of a response is written."""
         self._restart()
+        self._has_read = False
         self.cycle.body = bytearray()
         super().on_response_complete()
         if self._has_ended and self._is_answered:
@@ -374,10 +376,11 @@ class TimedConnection(H11Protocol):
     def _slow_reader(self, now: float, timeout: float) -> str:
         unsent = self._unsent()
         waiting = unsent > 0 or (self.transport is not None and self.transport.is_closing())
-        if self.is_idle and not waiting:
+        if self.is_idle and not waiting and self._has_read:
             return ""  # thousands of connections can be idle, and _sent takes two system calls
         acknowledged, unacknowledged = _sent(self.tcp.get_extra_info("socket")) or (-unsent, 0)
         if not (unacknowledged or waiting):
+            self._has_read = True
             self._progress_at = now
             return ""
         if acknowledged != self._acknowledged:

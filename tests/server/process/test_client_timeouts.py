@@ -129,11 +129,28 @@ def test_a_client_that_never_reads_is_closed(
         assert slow.recv(1) == b"H"
         answer(client, max_tokens=1)
         assert _established(slow)
-        deadline = time.monotonic() + SOON + 10  # after a short answer uvicorn waits 5 s
+        deadline = time.monotonic() + SOON + 10
         while _established(slow):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         wait_until_free(client)
+
+
+def test_the_kernel_keeps_no_answer_for_a_client_that_never_reads(security: Tls | None) -> None:
+    """The whole answer fits into the kernel's buffers, so the connection is idle."""
+    service = fakes.fake_service(LIBRARY, context=3000)
+    fields = {"prompt": "x", "max_tokens": 400, "logprobs": 20, "stream": True}
+    with (
+        fakes.running(service, client_timeout=CLIENT_TIMEOUT, tls=security) as client,
+        connect(client, receive_buffer=4096) as slow,
+    ):
+        slow.sendall(request(json.dumps(fields).encode()))
+        assert slow.recv(1) == b"H"
+        wait_until_free(client, SOON + 5)
+        deadline = time.monotonic() + SOON
+        while _established(slow):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_a_client_that_never_reads_gives_up_its_slot(security: Tls | None) -> None:
