@@ -245,7 +245,8 @@ def test_damaged_files_are_read_or_refused(format_: str) -> None:
 
 @pytest.mark.parametrize("side", [4097, 20_000, 2**31 - 1])
 def test_a_bomb_is_refused_before_its_pixels_are_allocated(side: int) -> None:
-    with pytest.raises(InvalidRequest, match=f"expected an image of at most {MAX_PIXELS} pixels"):
+    message = f'got "[^"]+ pixels", expected an image of at most {MAX_PIXELS} pixels'
+    with pytest.raises(InvalidRequest, match=message):
         decoded(png(side, side), "image")
 
 
