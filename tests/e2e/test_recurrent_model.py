@@ -63,7 +63,7 @@ def read(runtime: IreeRuntime, slot: int, sizes: Sequence[int], count: int = REA
 
 
 def decoded(runtime: IreeRuntime, slot: int, position: int) -> NDArray[np.float32]:
-    (row,) = runtime.decode([slot], [TEXT[position]], [position], [True])
+    (row,) = runtime.decode([slot], [TEXT[position]], [position], [ALL_LOGITS])
     return np.asarray(row)
 
 
@@ -77,7 +77,7 @@ def test_bits_depend_neither_on_chunks_nor_on_batches_nor_on_drafts(runtime: Ire
         assert np.array_equal(decoded(runtime, 0, READ), expected[0])
     read(runtime, 0, [128])
     read(runtime, 1, [128], 150)
-    rows = runtime.decode([0, 1], [TEXT[READ], TEXT[150]], [READ, 150], [True, True])
+    rows = runtime.decode([0, 1], [TEXT[READ], TEXT[150]], [READ, 150], [ALL_LOGITS] * 2)
     assert np.array_equal(rows[0], expected[0])
     for accepted in (1, 2, 3, 4):
         read(runtime, 0, [128])
