@@ -214,7 +214,7 @@ class TensorNames:
             return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
         if gguf:
             name = self.gguf_prefix + gguf_name(parameter, self.gguf)
-            transposed = parameter.rpartition(".")[0] in self.transposed_in_gguf
+            transposed = parameter.rpartition(".")[0].endswith(self.transposed_in_gguf)
             return self._in_joined_gguf(name, names) or StoredTensor(
                 name, interleaved=width, transposed=transposed
             )

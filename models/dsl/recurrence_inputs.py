@@ -23,17 +23,23 @@ if TYPE_CHECKING:
 
 Range: TypeAlias = "tuple[int, int]"
 
-_LANES = 16  # as the kernels have them
+LANES = 16  # as the kernels have them
 # Inputs that a convolution computes; the others are results of products.
 _CONVOLVED = 3
 # The inputs that have columns, among all inputs.
 COLUMN_INPUTS = slice(2, 7)
 
 
-def selected(tensors: Sequence[Tensor], columns: Sequence[Range], rows: Range) -> list[Tensor]:
-    """The columns of each tensor, and of the results of products only `rows`."""
-    products = (f.narrow(tensor, 0, *rows) for tensor in tensors[_CONVOLVED:])
-    read = (*tensors[:_CONVOLVED], *products)
+def selected(
+    tensors: Sequence[Tensor],
+    columns: Sequence[Range],
+    rows: Range,
+    *,
+    convolved: int = _CONVOLVED,
+) -> list[Tensor]:
+    """The columns of each tensor, and of those after the first `convolved` ones only `rows`."""
+    products = (f.narrow(tensor, 0, *rows) for tensor in tensors[convolved:])
+    read = (*tensors[:convolved], *products)
     return [f.narrow(tensor, 1, *each) for tensor, each in zip(read, columns, strict=True)]
 
 
@@ -59,7 +65,7 @@ def limit_states(types: Types, attrs: Attrs, heads: int) -> None:
         and ring > (tokens if attrs["every"] else 1),
         "a ring of states (H * K * V,), with room for the outputs behind it",
     )
-    require(values // heads % _LANES == 0, f"values of a multiple of {_LANES}")
+    require(values // heads % LANES == 0, f"values of a multiple of {LANES}")
 
 
 def recurrence_kernel(function: str, types: Types, attrs: Attrs, *flags: bool) -> Kernel:
@@ -70,18 +76,21 @@ def recurrence_kernel(function: str, types: Types, attrs: Attrs, *flags: bool) -
     sizes = (tensors[2].shape[0], heads, groups, keys // groups, values // heads, attrs["ring"])
     return Kernel(
         function=function,
-        sizes=(*sizes, *map(int, (attrs["every"], *flags)), *_offsets_and_strides(tensors, attrs)),
+        sizes=(*sizes, *map(int, (attrs["every"], *flags)), *offsets_and_strides(tensors, attrs)),
         workgroups=heads,
         in_place=True,
     )
 
 
-def _offsets_and_strides(tensors: Types, attrs: Attrs) -> list[int]:
-    """The offset of the first element that is read of each tensor, and the values of its rows."""
+def offsets_and_strides(tensors: Types, attrs: Attrs, *, convolved: int = _CONVOLVED) -> list[int]:
+    """The offset of the first element that is read of each tensor, and the values of its rows.
+
+    The first `convolved` tensors have no other rows.
+    """
     numbers = []
     for i, (tensor, (start, _)) in enumerate(zip(tensors, attrs["columns"], strict=True)):
         stride = tensor.shape[1]
-        row = attrs["rows"][0] if i >= _CONVOLVED else 0
+        row = attrs["rows"][0] if i >= convolved else 0
         numbers += [row * stride + start, stride]
     return numbers
 

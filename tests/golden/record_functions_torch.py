@@ -83,6 +83,20 @@ def _ssm_scan(states: Any, query: Any, key: Any, x: Any, *others: Any, ring: int
     return torch.cat([*outputs, *rows])
 
 
+def _selective_scan(states: Any, query: Any, key: Any, x: Any, *others: Any, ring: int) -> Any:
+    """Equation 2 of "Mamba" (Gu and Dao, 2023), with time steps and gates, token by token."""
+    steps, gate, bias, rates, skip = others
+    rows, outputs = [*states[:ring]], []
+    state = rows[(RECURRENCE_START - 1) % ring].reshape(4, 12)
+    tokens = zip(query, key, x, F.softplus(steps + bias), F.silu(gate), strict=True)
+    for position, (q, k, v, dt, z) in enumerate(tokens, RECURRENCE_START):
+        state = state * (dt * rates * rates * -0.2).exp() + torch.outer(k, v * dt)
+        outputs.append((q @ state + skip * v) * z)
+        if ring > len(query) or position == RECURRENCE_START + len(query) - 1:
+            rows[position % ring] = state.flatten()
+    return torch.cat([*outputs, *rows])
+
+
 THEIRS: dict[str, Callable[..., Any]] = {
     "conv1d": lambda x, w, b: F.conv1d(x, w, b, **CONV1D),
     "conv2d": lambda x, w: F.conv2d(x, w, **CONV2D),
@@ -106,6 +120,8 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "delta_rule_steps": partial(_delta_rule, ring=5),
     "ssm_scan_chunks": partial(_ssm_scan, ring=2),
     "ssm_scan_steps": partial(_ssm_scan, ring=5),
+    "selective_scan_chunks": partial(_selective_scan, ring=2),
+    "selective_scan_steps": partial(_selective_scan, ring=5),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "elu": lambda x: F.elu(x, 0.7),
     "sigmoid": torch.sigmoid,

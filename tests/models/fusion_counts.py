@@ -51,6 +51,8 @@ RECURRENCES = {
     "falcon-h1": ("ssm_scan", 3),
     "granitehybrid": ("ssm_scan", 1),
     "granitehybrid-moe": ("ssm_scan", 1),
+    "mamba": ("selective_scan", 3),
+    "mamba2": ("ssm_scan", 3),
     "nemotron_h": ("ssm_scan", 1),
     "nemotron_h_moe": ("ssm_scan", 1),
     "qwen3next": ("gated_delta_rule", 1),
@@ -101,6 +103,10 @@ COUNTS = {
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
     "lfm3": Counts(norms=("residual_norm", 2), rotations="norm_rope", by_gate=1),
+    "mamba": Counts(
+        norms=("add_norm", 1), rotations="", products=4, needed=3, gate=("gated_silu", 0)
+    ),
+    "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
@@ -184,7 +190,7 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
     recurrence, layers = RECURRENCES[architecture]
     rules = (recurrence, "row_before", "causal_conv", "latest_inputs")
     counts = dict.fromkeys(rules, layers * sequences)
-    if architecture != "falcon-h1":
+    if architecture not in ("falcon-h1", "mamba"):
         counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
     if recurrence == "gated_delta_rule":
         counts["gated_heads"] = whole - layers
@@ -206,7 +212,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     convolutions = NOT_ATTENDING.get(architecture, recurrent)
-    attending = whole - convolutions
+    attending = max(0, whole - convolutions)
     routed, shared_mlps = _routed(architecture, whole)
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,

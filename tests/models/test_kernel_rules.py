@@ -53,6 +53,10 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes |= {"value": (rows, 48), "a": (rows, 3)}
         shapes |= {"b": (rows, 3 if rule.name == "gated_delta_rule" else 50)}
         shapes |= dict.fromkeys(("bias", "rate", "weight"), (2,))
+    elif rule.name == "selective_scan":  # 32 channels with states of four
+        shapes |= {"states": (9, 128), "positions": (2,), "query": (rows, 5), "key": (rows, 6)}
+        shapes |= dict.fromkeys("ab", (rows, 40)) | {"value": (rows, 48), "rate": (4, 32)}
+        shapes |= dict.fromkeys(("bias", "weight"), (32,))
     elif rule.name == "gated_heads":
         shapes["y"] = (rows, 2, width)
     elif rule.name == "row_before":
@@ -130,7 +134,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
             case Part():
                 source = void(pattern.name)
                 count = 2 if source.type.rank > 2 or source.shape[1] < 4 else 32
-                count = COLUMNS.get(pattern.name, count) if source.type.rank == 2 else count
+                if source.type.rank == 2 and source.shape[1] != 40:
+                    count = COLUMNS.get(pattern.name, count)
                 start, step = (0, 2) if pattern.is_strided else (1, 1)
                 return f.every(source, 1, start, start + step * (count - 1) + 1, step)
             case Node():

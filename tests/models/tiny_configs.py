@@ -152,6 +152,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "shared_ffn": 32, "rotated": (True, True, False), "normed_heads": True,
         "query_growth": 0.1, "original_context": 8,
     },
+    "mamba": {"ssm_inner": 128, "ssm_state": 8, "step_rank": 32, "taps": 4, "state_eps": 1e-6},
+    "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "minimax-m2": {

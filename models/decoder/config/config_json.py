@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -78,6 +79,12 @@ class ConfigJson(TypedKeys):
     def has(self, key: str) -> bool:
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None
+
+    def unlimited(self, key: str) -> None:
+        """Raise ConfigError unless a range is missing, or from 0 to infinity."""
+        limits = self._value(key, list, {"default": [0, math.inf]})
+        if limits not in ([0, math.inf], [0, {"__float__": "Infinity"}]):
+            raise ConfigError(f"{self._prefix}{key}: got {limits!r:.80}, supported: 0 to infinity")
 
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""

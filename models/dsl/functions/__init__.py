@@ -20,6 +20,7 @@ from hearthd.models.dsl.functions.products import *
 from hearthd.models.dsl.functions.recurrent import *
 from hearthd.models.dsl.functions.routing import *
 from hearthd.models.dsl.functions.selection import *
+from hearthd.models.dsl.functions.selective_scan import *
 from hearthd.models.dsl.functions.shapes import *
 from hearthd.models.dsl.functions.ssm_scan import *
 from hearthd.models.dsl.functions.state_rings import *

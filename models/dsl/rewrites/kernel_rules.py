@@ -13,7 +13,7 @@ from hearthd.models.dsl.rewrites.rewrite import Node, Part, Rule, node, variable
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Op
@@ -35,6 +35,10 @@ some_columns = Part(ops.slice_, "h", "columns", "rows")
 # Columns of a convolution's result: queries, keys and values; and of all rows of products.
 of_result = tuple(Part(ops.slice_, name, f"{name}_columns") for name in ("query", "key", "value"))
 of_products = tuple(Part(ops.slice_, name, f"{name}_columns", "rows") for name in "ab")
+# Columns of queries, keys, values, time steps and gates of a sequence.
+of_sequence = tuple(
+    Part(ops.slice_, name, f"{name}_columns", "rows") for name in ("query", "key", "value", *"ab")
+)
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
 router = {name: name for name in ("scores", "normalized", "sum_offset", "min_sum", "factor")}
@@ -63,14 +67,13 @@ def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) ->
 
 
 def recurrence(
-    kernel: Callable[..., Tensor],
+    kernel: Callable[..., Tensor], parts: Sequence[Part] = (*of_result, *of_products)
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """The replacement of a recurrence, on what `of_result` and `of_products` match."""
+    """The replacement of a recurrence, on what `parts` match."""
 
     def replacement(
         states: Tensor, positions: Tensor, rows: tuple[int, int], **bound: Any
     ) -> tuple[Tensor, ...]:
-        parts = (*of_result, *of_products)
         tensors = [bound.pop(part.name) for part in parts]
         columns = tuple(bound.pop(part.range_name) for part in parts)
         numbers = [bound.pop(name) for name in ("bias", "rate", "weight") if name in bound]
@@ -128,6 +131,16 @@ RECURRENT_RULES = (
             ),
         ),
         replacement=recurrence(fused.ssm_scan),
+    ),
+    Rule(
+        name="selective_scan",
+        pattern=(
+            node(
+                f.selective_scan.op, states, positions, *of_sequence, bias, rate, weight,
+                ring="ring", every="every",
+            ),
+        ),
+        replacement=recurrence(fused.selective_scan, of_sequence),
     ),
 )  # fmt: skip
 # Each row: what is matched, and what replaces it. Earlier rows go first.

@@ -130,6 +130,8 @@ FILES = {
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "llama4": File(templates=("llama 4",)),
     "maincoder": File(varies="hunyuan", templates=("chatml",)),
+    "mamba": File(),
+    "mamba2": File(),
     "mellum": File(varies="qwen3moe", templates=("chatml",)),
     "minicpm": File(varies="granite", templates=("chatml",), tokenizer=("llama",)),
     "minicpm3": File(templates=("chatml",), tokenizer=("llama",)),

@@ -38,10 +38,12 @@ from tests.models.families.gguf_keys import (
     EXTRA_KEYS,
     LAYER_NORMS,
     SCALED,
+    WITHOUT_ATTENTION,
 )
 from tests.models.families.gguf_latent import latent
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
 from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
+from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, selective
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -185,6 +187,7 @@ _CONVERTED = {
     "granite_swa": granite_swa,
     "hy_v3": lambda name, values: iter([(name, values)]),
     "llama4": _transposed_experts,
+    "mamba": selective,
     "qwen3vlmoe": _transposed_experts,
 }
 
@@ -256,11 +259,16 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     heads = [config.layer(index).heads for index in range(config.layers)]
     writer.add_head_count(heads if len({*heads}) > 1 else config.heads)
     _add_heads(writer, architecture, config)
+    attends = architecture not in WITHOUT_ATTENTION
+    writer.add_feed_forward_length(ffns if attends else 0)
+    writer.add_head_count(config.heads if attends else 0)
+    if attends:
+        _add_heads(writer, architecture, config)
+        writer.add_rope_freq_base(config.rope_base)
     has_layer_norm = architecture in LAYER_NORMS
     (writer.add_layer_norm_eps if has_layer_norm else writer.add_layer_norm_rms_eps)(
         config.norm_eps
     )
-    writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
     if config.pooling != "mean":
         writer.add_pooling_type(gguf.PoolingType[config.pooling.upper()])

@@ -20,7 +20,12 @@ from tests.models.families.gguf_gemma import (
 )
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
 from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
-from tests.models.families.gguf_mamba import mamba_keys, nemotron_keys, nemotron_moe_keys
+from tests.models.families.gguf_mamba import (
+    mamba_keys,
+    nemotron_keys,
+    nemotron_moe_keys,
+    selective_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,6 +138,8 @@ def _two_ropes(config: Any) -> dict[str, Any]:
     }
 
 
+# Models without attention: their files have 0 heads, and an MLP with a width of 0.
+WITHOUT_ATTENTION = ("mamba", "mamba2")
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
     "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo",
@@ -203,6 +210,8 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "llama4": lambda _: {"interleave_moe_layer_step": 1},
+    "mamba": selective_keys,
+    "mamba2": mamba_keys,
     "mellum": window_keys,
     "minimax-m2": lambda config: {
         "expert_gating_func": 2,

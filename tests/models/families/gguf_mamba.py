@@ -1,4 +1,4 @@
-"""Write tensors and keys of Mamba-2 as llama.cpp's converter does."""
+"""Write tensors and keys of Mamba and Mamba-2 as llama.cpp's converter does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from hearthd.models.decoder.mamba_layers import MambaConfig
+    from hearthd.models.decoder.selective_layers import SelectiveConfig
     from hearthd.models.families.falcon_h1 import Config as FalconConfig
     from hearthd.models.families.nemotron_h import Config as NemotronConfig
     from hearthd.models.families.nemotron_h_moe import Config as NemotronMoeConfig
@@ -22,8 +25,17 @@ if TYPE_CHECKING:
 MAMBA_PARTS = r"\.(mamba|mixer)\.(in_proj|conv1d|A_log|D|dt_bias|norm|out_proj)(\.|$)"
 
 
+def selective(name: str, values: Array) -> Iterator[tuple[str, Array]]:
+    """A tensor of Mamba as the converter writes it."""
+    if name.endswith("conv1d.weight"):
+        values = values.squeeze(1)
+    elif name.endswith("A_log"):
+        values = -np.exp(values)
+    yield name, values
+
+
 def mamba(name: str, values: Array, config: MambaConfig) -> tuple[str, Array]:
-    """A tensor as the converter writes it."""
+    """A tensor of Mamba-2 as the converter writes it."""
     part = re.split(r"mamba\.|mixer\.", name)[-1]
     if part == "conv1d.weight":
         values = values.squeeze(1)
@@ -62,6 +74,18 @@ def mamba_keys(config: MambaConfig) -> dict[str, Any]:
         "ssm.group_count": config.ssm_groups,
         "ssm.inner_size": config.ssm_inner,
         "ssm.time_step_rank": config.ssm_heads,
+    }
+
+
+def selective_keys(config: SelectiveConfig) -> dict[str, Any]:
+    """The keys of Mamba."""
+    norms = {"ssm.dt_b_c_rms": config.state_eps is not None} if hasattr(config, "state_eps") else {}
+    return {
+        "ssm.conv_kernel": config.taps,
+        "ssm.state_size": config.ssm_state,
+        "ssm.inner_size": config.ssm_inner,
+        "ssm.time_step_rank": config.step_rank,
+        **norms,
     }
 
 

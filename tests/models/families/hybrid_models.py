@@ -52,6 +52,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "granitehybrid": {**_GRANITE, "num_local_experts": 0},
     "granitehybrid-moe": {**_GRANITE, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "mamba": {
+        "model_type": "mamba", "state_size": 16, "intermediate_size": 256, "time_step_rank": 32,
+        "num_hidden_layers": 4, "hidden_size": 128, "vocab_size": 257, "eos_token_id": 256,
+    },
+    "mamba2": {
+        "model_type": "mamba2", "num_heads": 16, "head_dim": 16,
+        "n_groups": 2, "state_size": 32, "num_hidden_layers": 4, "hidden_size": 128,
+        "vocab_size": 257, "eos_token_id": 256, "tie_word_embeddings": True,
+    },
     "nemotron_h": {**_NEMOTRON, "layers_block_type": ["mamba", "mlp", "attention", "mamba"]},
     "nemotron_h_moe": {
         **_NEMOTRON, "layers_block_type": ["mamba", "moe", "attention", "mamba"],

@@ -54,7 +54,8 @@ def shapes_in_folder(architecture: Architecture[Any], config: Any) -> dict[str, 
             for part in dict.fromkeys(group.parts):
                 module = part.rpartition(".")[2]
                 stored = stored.replace(f"linear_attn.{module}.", f"{group.folder}.")
-        rows, *columns = tensor.shape
+        is_transposed = parameter.endswith(architecture.tensors.transposed_in_folder)
+        rows, *columns = tensor.shape[::-1] if is_transposed else tensor.shape
         if "conv1d.weight" in parameter:
             columns = [1, *columns]
         if re.search(r"\.experts\.[a-z]|\.output_linear\.", stored):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.models.families.case_arguments import DEFAULT, MULTIPLIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 _DELTA_NET = {
     "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
@@ -35,8 +35,38 @@ _FALCON_H1 = {
     "mamba_norm_before_gate": False, "num_hidden_layers": 2,
 }  # fmt: skip
 
-# Each row: the architecture, the configuration's class in transformers, its arguments by case.
-RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
+_MAMBA2 = {
+    "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 10, "layer_norm_epsilon": 1e-3,
+}  # fmt: skip
+# Keys of `SMALL` that files of models without attention do not have.
+_UNSAID = dict.fromkeys((
+    "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_key_value_heads",
+    "rms_norm_eps",
+))  # fmt: skip
+
+# Each row: the architecture, the configuration's class in transformers, its arguments by case, and
+# `published` of its cases.
+RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
+    ("mamba", "MambaConfig", {
+        "mamba": {
+            "state_size": 10, "layer_norm_epsilon": 1e-3, "time_step_rank": 5, "conv_kernel": 3,
+            "intermediate_size": 96,
+        },
+    }, _UNSAID | {"head_dim": None}),
+    ("mamba", "FalconMambaConfig", {
+        "falcon_mamba": {
+            "state_size": 10, "layer_norm_epsilon": 1e-6, "intermediate_size": 96,
+        },
+        "norms": {
+            "state_size": 7, "layer_norm_epsilon": 1e-3, "mixer_rms_eps": 1e-2,
+            "intermediate_size": 96,
+            "tie_word_embeddings": False,
+        },
+    }, _UNSAID | {"head_dim": None}),
+    ("mamba2", "Mamba2Config", {
+        "mamba2": _MAMBA2,
+        "tied": {**_MAMBA2, "n_groups": 1, "conv_kernel": 3, "tie_word_embeddings": True},
+    }, _UNSAID),
     ("qwen35", "Qwen3_5TextConfig", {
         "qwen35": {
             **_DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,

@@ -293,6 +293,13 @@ SIZES: Mapping[str, Size] = {
         key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
         routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
     ),
+    # state-spaces/mamba-130m-hf
+    "mamba": decoder(768, 1, 1, 1, 2, 50280, ssm_inner=1536, ssm_state=16, step_rank=48, taps=4),
+    # the size of state-spaces/mamba2-130m
+    "mamba2": decoder(
+        768, 1, 1, 1, 2, 50288,
+        kinds=("mamba", "mamba"), ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+    ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": decoder(
         4480, 15680, 40, 8, 128, 131072,

@@ -39,6 +39,8 @@ EXTRA: dict[str, dict[str, Any]] = {
         "residual_scale": 0.5, "logit_scale": 2.0,
     },
     "lfm2": {"taps": 4, "attends": (False, True, False), "windows": (4, None, 4)},
+    "mamba": {"ssm_inner": 48, "ssm_state": 6, "step_rank": 5, "taps": 3},
+    "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},
     "nemotron_h": {**_MAMBA, "layers": 4, "kinds": ("mamba", "mlp", "attention", "mamba")},
     "nemotron_h_moe": {
         **_MAMBA, **_EXPERTS, "layers": 4, "kinds": ("mamba", "moe", "attention", "mamba"),

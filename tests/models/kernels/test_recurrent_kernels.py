@@ -153,7 +153,52 @@ class TurnTaking(DeltaRule):
         return np.tile(x, (HEADS // GROUPS, 1))
 
 
-LAYERS = (Mamba, DeltaRule, TurnTaking)
+class Selective(Recurrence):
+    """Equation 2 of "Mamba" (Gu and Dao, 2023), with time steps and gates."""
+
+    name = "selective_scan"
+    products = ((0, INNER), (INNER, 2 * INNER))
+    numbers = 0
+
+    def __init__(self, place: int = 0) -> None:
+        super().__init__(place)
+        rng = np.random.default_rng(5)
+        self.states = rng.normal(size=(RING + 1, KEYS * INNER)).astype(np.float32)
+        bias, skip = rng.normal(size=(2, INNER)).astype(np.float32)
+        rates = -rng.uniform(0.5, 4, size=(KEYS, INNER)).astype(np.float32)
+        self.of_channels = bias, rates, skip
+
+    @override
+    def outputs(self, first: int) -> tuple[Array, Array]:
+        bias, rates, skip = (numbers.astype(np.float64) for numbers in self.of_channels)
+        state = self.states[(first - 1) % RING].reshape(KEYS, INNER) * np.float64(first > 0)
+        outputs, states = [], []
+        for mixed, projected in zip(self.mixed, self.projected, strict=True):
+            x, key, query = (mixed[slice(*at)].astype(np.float64) for at in _OF_CHANNELS)
+            steps, gate = (projected[slice(*at)].astype(np.float64) for at in self.products)
+            dt = np.logaddexp(0, steps + bias)
+            state = np.exp(dt * rates) * state + np.outer(key, dt * x)
+            outputs.append(gate * sigmoid(gate) * (query @ state + skip * x))
+            states.append(state.ravel())
+        return np.array(outputs), np.array(states)
+
+    @override
+    def computed(
+        self, kernels: Kernels, first: int, start: int, stop: int, counted: int, *, every: bool
+    ) -> Array:
+        positions = np.array([first, first + counted - 1], np.int32)
+        inputs = (self.states, positions, *[self.mixed] * 3, *[self.projected] * 2)
+        value, key, query = _OF_CHANNELS
+        self.states = kernels(
+            self.name, (*inputs, *self.of_channels), placed(self.states.shape, self.place),
+            ring=RING, every=every, columns=(query, key, value, *self.products), rows=(start, stop),
+        )  # fmt: skip
+        return self.states[RING:].ravel()[: (stop - start) * INNER].reshape(-1, INNER).copy()
+
+
+# The columns of values, keys and queries in the results that all channels read.
+_OF_CHANNELS = (VALUE, (INNER, INNER + KEYS), (INNER + COMMON, INNER + COMMON + KEYS))
+LAYERS = (Mamba, DeltaRule, Selective, TurnTaking)
 
 
 @pytest.mark.parametrize("layer_type", LAYERS)
@@ -169,7 +214,7 @@ def test_a_recurrence_is_its_formula(
     np.testing.assert_allclose(last, states[-1], rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("layer_type", LAYERS[:3])
 @pytest.mark.parametrize("sizes", [(1,) * TOKENS, (2,) * 10, (3, 4, 14), (5, 16), (20, 1)])
 def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     kernels: Kernels, layer_type: type[Recurrence], sizes: tuple[int, ...]
@@ -187,7 +232,7 @@ def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     assert np.array_equal(parts.states[last], whole.states[last])
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("layer_type", LAYERS[:3])
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
@@ -202,7 +247,7 @@ def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
         assert np.array_equal(verified.states[rows], alone.states[rows])
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("layer_type", LAYERS[:3])
 def test_states_have_the_same_bits_at_every_address(
     kernels: Kernels, layer_type: type[Recurrence]
 ) -> None:
@@ -213,7 +258,7 @@ def test_states_have_the_same_bits_at_every_address(
     assert all(np.array_equal(layers[0].states[4 % RING], x.states[4 % RING]) for x in layers)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("layer_type", LAYERS[:3])
 def test_padding_behind_the_last_token_changes_no_state(
     kernels: Kernels, layer_type: type[Recurrence]
 ) -> None:
@@ -248,7 +293,7 @@ def test_a_convolution_sums_the_latest_inputs(kernels: Kernels) -> None:
     np.testing.assert_allclose(actual, sums / (1 + np.exp(-sums)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("layer_type", LAYERS[:3])
 def test_every_instruction_set_gives_the_same_bits(
     built: BuiltKernels, layer_type: type[Recurrence]
 ) -> None:

@@ -26,7 +26,13 @@ def recurrence(n: Numbers, v: Values) -> Call:
     states = v.floats(ring + behind, heads * keys * width)
     positions = np.array([first, first + counted - 1], np.int32)
     attrs: dict[str, Any] = {"ring": ring, "every": every}
-    name = n.one_of("gated_delta_rule", "ssm_scan")
+    name = n.one_of("gated_delta_rule", "selective_scan", "ssm_scan")
+    if name == "selective_scan":
+        return Call(
+            name,
+            [states, positions, *_of_channels(n, v, keys, heads * width, tokens, attrs)],
+            attrs,
+        )
     groups, padding = n.one_of(1, heads), n.between(0, 3)
     widths = [groups * keys] * 2 + [heads * width, heads, heads]
     if name == "gated_delta_rule":
@@ -39,6 +45,17 @@ def recurrence(n: Numbers, v: Values) -> Call:
     parts = [v.floats(rows, columns + 2 * padding) for rows, columns in extents]
     numbers = (v.floats(heads) for _ in range(2 if name == "gated_delta_rule" else 3))
     return Call(name, [states, positions, *parts, *numbers], attrs)
+
+
+def _of_channels(
+    n: Numbers, v: Values, keys: int, channels: int, tokens: int, attrs: dict[str, Any]
+) -> list[Any]:
+    """The other inputs of Mamba; adds the rows and columns that it reads to `attrs`."""
+    padding, widths = n.between(0, 3), [keys] * 2 + [channels] * 3
+    attrs["columns"] = tuple((padding, padding + columns) for columns in widths)
+    attrs["rows"] = (padding, padding + tokens)
+    parts = [v.floats(tokens + padding, columns + 2 * padding) for columns in widths]
+    return [*parts, v.floats(channels), v.floats(keys, channels), v.floats(channels)]
 
 
 def convolution(n: Numbers, v: Values) -> Call:

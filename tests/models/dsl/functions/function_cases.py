@@ -57,6 +57,18 @@ def _ssm_scan(
     return _outputs_and_ring(states, x, ring)
 
 
+def _selective_scan(
+    states: Tensor, query: Tensor, key: Tensor, x: Tensor, *others: Tensor, ring: int
+) -> Tensor:
+    """The outputs and the ring."""
+    steps, gate, bias, rates, skip = others
+    states = f.selective_scan(
+        states, _ends(x), query, key, x, steps, gate, bias, rates * rates * -0.2, skip,
+        ring=ring, every=ring > x.shape[0],
+    )  # fmt: skip
+    return _outputs_and_ring(states, x, ring)
+
+
 def _ends(tokens: Tensor) -> Tensor:
     """The positions of the first token and of the last one."""
     ends = [RECURRENCE_START, RECURRENCE_START + tokens.shape[0] - 1]
@@ -186,6 +198,21 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
             ),
         )
         for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))
+    },
+    **{
+        f"selective_scan_{name}": (
+            functools.partial(_selective_scan, ring=ring),
+            (
+                (ring + tokens // 4 + 1, 48),
+                (tokens, 4),
+                (tokens, 4),
+                *((tokens, 12),) * 3,
+                (12,),
+                (4, 12),
+                (12,),
+            ),
+        )
+        for name, tokens, ring in (("chunks", 70, 2), ("steps", 3, 5))
     },
     "attention": (
         lambda q, k, v: f.scaled_dot_product_attention(
