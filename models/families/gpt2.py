@@ -5,7 +5,7 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -26,6 +26,8 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 class Gpt2(DecoderModel):
     """Blocks with LayerNorm, whose heads have no rotary positions."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(
+        self, config: DecoderConfig, activation: Callable[[Tensor], Tensor] = f.gelu_tanh
+    ) -> None:
         blocks = [
-            Block(config, Attention(config), PlainMLP(config, f.gelu_tanh), nn.LayerNorm)
+            Block(config, Attention(config), PlainMLP(config, activation), nn.LayerNorm)
             for _ in range(config.layers)
         ]
         super().__init__(config, blocks)
@@ -61,6 +65,13 @@ class Gpt2(DecoderModel):
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:
     """Read config.json."""
+    data.fixed(activation_function="gelu_new", scale_attn_by_inverse_layer_idx=False)
+    data.ignore("reorder_and_upcast_attn")
+    return DecoderConfig(**fields_from_hugging_face(data))
+
+
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `DecoderConfig` from config.json of GPT-2's kind; raises ConfigError."""
     data.rename(
         layer_norm_epsilon="rms_norm_eps",
         n_embd="hidden_size",
@@ -70,14 +81,13 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
         n_positions="max_position_embeddings",
     )
     data.assume(rms_norm_eps=1e-5, tie_word_embeddings=True)
-    data.fixed(activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
-    data.fixed(scale_attn_by_inverse_layer_idx=False)
-    data.ignore("attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "task_specific_params")
+    data.fixed(scale_attn_weights=True, add_cross_attention=False)
+    data.ignore("attn_pdrop", "n_ctx", "task_specific_params")
     parts = ("activation", "first_dropout", "proj_to_labels", "type", "use_proj")
     data.ignore(*(f"summary_{part}" for part in parts))
     ffn = data.size("intermediate_size", default=4 * data.size("hidden_size"))
     biases = dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True)
-    return DecoderConfig(**from_config_json(data, ffn=ffn) | biases)
+    return from_config_json(data, ffn=ffn) | biases
 
 
 ARCHITECTURE = Architecture(

@@ -24,6 +24,7 @@ from tests.models.families.cases import CASES, random_tensors
 from tests.models.families.family_recording import recorded
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.hybrid_models import READ_BY_LLAMACPP, TEXT
+from tests.models.families.packed_tensors import packed_tensors
 
 _SPECIAL = ["<eos>"]
 _TOKENS = 256 + len(_SPECIAL)  # one for each byte
@@ -38,7 +39,8 @@ def write_model(name: str, folder: Path) -> Path:
         for tensor, shape in recording.shapes.items()
     }
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
-    save_file(random_tensors(shapes), folder / "model.safetensors")
+    tensors = packed_tensors(random_tensors(shapes), described)
+    save_file({**tensors}, folder / "model.safetensors")
     config = architecture.from_hugging_face(described)
     return write_gguf(folder, architecture.name, config, _SPECIAL)
 

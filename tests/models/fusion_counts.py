@@ -51,6 +51,7 @@ RECURRENCES = {
     "falcon-h1": ("ssm_scan", 3),
     "granitehybrid": ("ssm_scan", 1),
     "granitehybrid-moe": ("ssm_scan", 1),
+    "jamba": ("selective_scan", 1),
     "mamba": ("selective_scan", 3),
     "mamba2": ("ssm_scan", 3),
     "nemotron_h": ("ssm_scan", 1),
@@ -62,6 +63,9 @@ RECURRENCES = {
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
 ROUTER = ("few_router_logits", "top_indices", "expert_factors", "expert_sum")
+# Matrices of a recurrent layer besides the first one and the last one.
+_OF_RECURRENCE = {"gated_delta_rule": 3, "selective_scan": 2}
+ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
     "afmoe": Counts(norms=("residual_norm", 2), rotations="norm_rope", gated=True),
@@ -103,8 +107,9 @@ COUNTS = {
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
     "lfm3": Counts(norms=("residual_norm", 2), rotations="norm_rope", by_gate=1),
+    "jamba": Counts(rotations=""),
     "mamba": Counts(
-        norms=("add_norm", 1), rotations="", products=4, needed=3, gate=("gated_silu", 0)
+        norms=("add_norm", 1), rotations="", products=2, needed=3, gate=("gated_silu", 0)
     ),
     "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
@@ -136,7 +141,12 @@ COUNTS = {
     **dict.fromkeys(
         ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
     ),
-    "gpt2": Counts(norms=("", 0), rotations="", products=4, gate=("gated_silu", 0)),
+    **dict.fromkeys(
+        ("gpt2", "starcoder"),
+        Counts(norms=("", 0), rotations="", products=4, gate=("gated_silu", 0)),
+    ),
+    "gptj": Counts(norms=("", 0), products=4, gate=("gated_silu", 0), head="matrix"),
+    "openelm": Counts(rotations="norm_rope", stacked=False),
     **dict.fromkeys(("jais2", "nemotron"), Counts(norms=("", 0), products=4, gate=SQUARE)),
     # Its head has a bias.
     "phi2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0), head="matrix"),
@@ -190,7 +200,7 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
     recurrence, layers = RECURRENCES[architecture]
     rules = (recurrence, "row_before", "causal_conv", "latest_inputs")
     counts = dict.fromkeys(rules, layers * sequences)
-    if architecture not in ("falcon-h1", "mamba"):
+    if architecture not in ("falcon-h1", "jamba", "mamba"):
         counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
     if recurrence == "gated_delta_rule":
         counts["gated_heads"] = whole - layers
@@ -220,7 +230,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             per_layer.products * whole
             + per_layer.needed * partial
             - 3 * (routed - shared_mlps)
-            + (3 if recurrence == "gated_delta_rule" else 0)
+            + _OF_RECURRENCE.get(recurrence, 0) * min(recurrent, whole)
             + per_layer.by_gate * attending
             + matrices
         ),

@@ -119,6 +119,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
     },
     "gpt2": _BIASES,
+    "gptj": {"mlp_bias": True, "tied": False},
     "gptneox": {"rotary_width": 32, "parallel": True, **_BIASES},
     "granite": _MULTIPLIERS,
     "granite_swa": _SWASH,
@@ -138,6 +139,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "internvl": {"attention_bias": True, **SMALL_INTERN},
     "internvl35": SMALL_INTERN,
+    "jamba": {
+        **_EXPERTS, "normalized": False, "attends": (False, True, True), "ssm_inner": 128,
+        "ssm_state": 8, "step_rank": 32, "taps": 4,
+    },
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
@@ -193,6 +198,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
     "olmo": {"clip": 2.0},
     "olmoe": _EXPERTS,
+    "openelm": {"query_heads": (2, 4, 2), "key_heads": (1, 2, 1), "ffns": (64, 96, 96)},
     "orion": {"rotary_width": 64},
     "qwen3moe": _EXPERTS,
     "qwen3vlmoe": _EXPERTS,
@@ -213,6 +219,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "local_rope_base": 1e3,
     },
     "stablelm": {"rotary_width": 32, "attention_bias": True},
+    "qwen": {"attention_bias": True},
+    "starcoder": {**_BIASES, "kv_heads": 1},
     "starcoder2": _BIASES,
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip

@@ -32,6 +32,7 @@ from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.image_cases import IMAGE_CASES
 from tests.models.families.layer_norm_cases import LAYER_NORM_CASES, published_keys
+from tests.models.families.older_cases import OLDER_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -181,8 +182,7 @@ CASES: Mapping[str, Case] = {
             )
         ),
         *_cases(
-            "arcee",
-            "ArceeConfig",
+            "arcee", "ArceeConfig",
             arcee={"rope_parameters": YARN},
             biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
         ),
@@ -239,7 +239,7 @@ CASES: Mapping[str, Case] = {
                 "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
         ),
-        *(case for row in RECURRENT_CASES for case in _row(*row)),
+        *(case for row in (*RECURRENT_CASES, *OLDER_CASES) for case in _row(*row)),
         *_cases(
             "gpt-oss", "GptOssConfig", yarn=GPT_OSS, plain={**GPT_OSS_PLAIN, **_rope(1e4)}
         ),

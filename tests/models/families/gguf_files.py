@@ -15,7 +15,6 @@ import numpy as np
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.decoder.experts import ExpertsConfig
-from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
@@ -31,19 +30,17 @@ from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
 from tests.models.families.gguf_granite import granite_swa
-from tests.models.families.gguf_joined_heads import gpt2, heads_in_gguf, joins_heads
+from tests.models.families.gguf_joined_heads import gpt2, heads_in_gguf, joins_heads, openelm
 from tests.models.families.gguf_keys import (
-    COUNTS_SHARED_EXPERTS,
-    EXPERTS_OF_MLP_WIDTH,
     EXTRA_KEYS,
     LAYER_NORMS,
     SCALED,
-    WITHOUT_ATTENTION,
 )
 from tests.models.families.gguf_latent import latent
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
 from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, selective
+from tests.models.families.gguf_shapes import add_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -186,8 +183,10 @@ _CONVERTED = {
     "gpt2": gpt2,
     "granite_swa": granite_swa,
     "hy_v3": lambda name, values: iter([(name, values)]),
+    "jamba": selective,
     "llama4": _transposed_experts,
     "mamba": selective,
+    "openelm": openelm,
     "qwen3vlmoe": _transposed_experts,
 }
 
@@ -265,6 +264,7 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     if attends:
         _add_heads(writer, architecture, config)
         writer.add_rope_freq_base(config.rope_base)
+    add_shape(writer, architecture, config)
     has_layer_norm = architecture in LAYER_NORMS
     (writer.add_layer_norm_eps if has_layer_norm else writer.add_layer_norm_rms_eps)(
         config.norm_eps
@@ -275,25 +275,6 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     if config.rope_factor != 1.0:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(config.rope_factor)
-
-
-def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
-    kv_heads: int | list[int] = config.kv_heads
-    key_width = value_width = config.head_dim
-    if isinstance(config, Lfm2Config | GraniteHybridConfig):
-        kv_heads = [config.kv_heads * attends for attends in config.attends]
-    elif isinstance(config, NemotronConfig):
-        kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
-    elif isinstance(config, Gemma4Config):
-        kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
-    elif isinstance(config, LatentConfig) and architecture == "deepseek2":
-        value_width = config.latent
-    elif isinstance(config, LatentConfig):
-        kv_heads = config.heads
-        key_width = value_width = config.key_width + config.rotary_width
-    writer.add_head_count_kv(kv_heads)
-    writer.add_key_length(key_width)
-    writer.add_value_length(value_width)
 
 
 def _add_extra_keys(writer: Any, architecture: str, config: Any) -> None:

@@ -36,6 +36,16 @@ def gpt2(name: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
     yield name, np.ascontiguousarray(values.T) if is_matrix else values
 
 
+def openelm(name: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """A tensor of OpenELM, whose gates are in one matrix with what they multiply."""
+    if "ffn.proj_1" not in name:
+        yield name, values
+        return
+    block = name.replace("transformer", "model")
+    for part, rows in zip(("gate", "up"), np.split(values, 2), strict=True):
+        yield block.replace("ffn.proj_1", f"mlp.{part}_proj"), rows
+
+
 def heads_in_gguf(
     name: str, values: NDArray[Any], config: DecoderConfig
 ) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -144,11 +144,16 @@ WITHOUT_ATTENTION = ("mamba", "mamba2")
 LAYER_NORMS = (
     "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo",
     "orion", "phi2", "stablelm", "starcoder2",
+    "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
+    "phi2", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe", "phimoe")
+EXPERTS_OF_MLP_WIDTH = (
+    "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe",
+)  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = ("afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides the common ones.
@@ -201,6 +206,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     },
     "granitemoe": _granite,
     "hy_v3": _sigmoids,
+    "jamba": selective_keys,
     "jina-bert-v3": _rotary,
     "laguna": lambda config: {
         **_sigmoids(config),
@@ -236,6 +242,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "nemotron_h_moe": nemotron_moe_keys,
     "olmo": lambda config: {"attention.clamp_kqv": config.clip} if config.clip else {},
     "olmo2": window_keys,
+    "openelm": lambda config: {"rope.dimension_count": config.head_dim},
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
     "phimoe": _phi_moe,

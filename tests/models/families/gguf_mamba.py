@@ -26,7 +26,8 @@ MAMBA_PARTS = r"\.(mamba|mixer)\.(in_proj|conv1d|A_log|D|dt_bias|norm|out_proj)(
 
 
 def selective(name: str, values: Array) -> Iterator[tuple[str, Array]]:
-    """A tensor of Mamba as the converter writes it."""
+    """A tensor of Mamba or Jamba as the converter writes it."""
+    name = name.replace("feed_forward.experts.", "mlp.experts.")
     if name.endswith("conv1d.weight"):
         values = values.squeeze(1)
     elif name.endswith("A_log"):

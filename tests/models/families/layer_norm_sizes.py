@@ -22,6 +22,8 @@ LAYER_NORM_SIZES: Mapping[str, Size] = {
     "falcon": decoder(4544, 18176, 71, 1, 64, 65024, rope_base=1e4),
     # openai-community/gpt2
     "gpt2": decoder(768, 3072, 12, 12, 64, 50257, rope_base=1e4, **_BIASES),
+    # EleutherAI/gpt-j-6b
+    "gptj": decoder(4096, 16384, 16, 16, 256, 50400, rope_base=1e4, tied=False, mlp_bias=True),
     # EleutherAI/pythia-1.4b
     "gptneox": decoder(
         2048, 8192, 16, 16, 128, 50304,
@@ -50,6 +52,8 @@ LAYER_NORM_SIZES: Mapping[str, Size] = {
         2048, 5632, 32, 32, 64, 100352,
         rope_base=1e4, tied=False, attention_bias=True, rotary_width=16,
     ),
+    # bigcode/starcoderbase-1b
+    "starcoder": decoder(2048, 8192, 16, 1, 128, 49152, rope_base=1e4, **_BIASES),
     # bigcode/starcoder2-3b
     "starcoder2": decoder(
         3072, 12288, 24, 2, 128, 49152,

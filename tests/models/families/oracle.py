@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,17 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch.overrides import TorchFunctionMode
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families import bailing_torch, torch_models
 from tests.models.families.autumn_cases import IN_TORCH
+from tests.models.families import bailing_torch, openelm_torch
 from tests.models.families.cases import SMALL, random_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -28,6 +31,13 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers.utils.logging.disable_progress_bar()
 
 
+# Models that transformers does not have, by their `model_type`.
+_IN_PYTORCH: Mapping[str, Any] = {
+    bailing_torch.MODEL_TYPE: bailing_torch.BailingMoeV2,
+    openelm_torch.MODEL_TYPE: openelm_torch.model,
+}
+
+
 def save_pretrained(case: Case, folder: Path) -> None:
     """Save the case's model, with random weights, as transformers does."""
     if case.config == "BailingMoeV2Config":
@@ -35,6 +45,8 @@ def save_pretrained(case: Case, folder: Path) -> None:
         return
     if case.config == IN_TORCH:
         torch_models.save({**SMALL, **case.arguments}, folder)
+    if case.config == "OpenELMConfig":
+        openelm_torch.save(case.arguments, folder)
         return
     kind = getattr(transformers, case.config)
     usual = {key: SMALL[key] for key in SMALL if not isinstance(getattr(kind, key, None), property)}
@@ -76,6 +88,10 @@ def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
             return bailing_torch.logits(folder, tokens)
         if torch_models.is_in(folder):
             return torch_models.logits(folder, tokens)
+        described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if model := _IN_PYTORCH.get(described["model_type"]):
+            result: Any = model(described, load_file(folder / "model.safetensors")).logits(tokens)
+            return np.asarray(result.numpy())
         return _logits(load(folder), tokens)
 
 

@@ -26,6 +26,18 @@ _OF_INTERNLM2 = {
     "lm_head": "output",
 }
 
+_OF_QWEN = {
+    "model.layers": "transformer.h",
+    "self_attn.o_proj": "attn.c_proj",
+    "mlp.gate_proj": "mlp.w2",
+    "mlp.down_proj": "mlp.c_proj",
+    "mlp.up_proj": "mlp.w1",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "model.embed_tokens": "transformer.wte",
+    "model.norm": "transformer.ln_f",
+}
+
 
 def _internlm2(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
     """Each key/value head follows its queries."""
@@ -50,6 +62,16 @@ def _baichuan(tensors: Tensors, _: Mapping[str, Any]) -> Tensors:
     return _packed(tensors, "self_attn.W_pack", np.concatenate)
 
 
+def _qwen(tensors: Tensors, _: Mapping[str, Any]) -> Tensors:
+    """Queries, keys and values follow each other, under GPT-2's names."""
+    renamed = {}
+    for name, values in _packed(tensors, "attn.c_attn", np.concatenate).items():
+        for old, new in _OF_QWEN.items():
+            name = name.replace(old, new)
+        renamed[name] = values
+    return renamed
+
+
 def _packed(
     tensors: Tensors,
     name: str,
@@ -67,7 +89,7 @@ def _packed(
     return packed
 
 
-_PACKED = {"baichuan": _baichuan, "internlm2": _internlm2}
+_PACKED = {"baichuan": _baichuan, "internlm2": _internlm2, "qwen": _qwen}
 
 
 def packed_tensors(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:

@@ -38,6 +38,10 @@ _FALCON_H1 = {
 _MAMBA2 = {
     "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 10, "layer_norm_epsilon": 1e-3,
 }  # fmt: skip
+_JAMBA = {
+    "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 5,
+    "num_experts_per_tok": 2, "mamba_d_state": 10, "mamba_dt_rank": 5, "mamba_d_conv": 3,
+}  # fmt: skip
 # Keys of `SMALL` that files of models without attention do not have.
 _UNSAID = dict.fromkeys((
     "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_key_value_heads",
@@ -47,6 +51,10 @@ _UNSAID = dict.fromkeys((
 # Each row: the architecture, the configuration's class in transformers, its arguments by case, and
 # `published` of its cases.
 RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
+    ("jamba", "JambaConfig", {
+        "jamba": _JAMBA,
+        "reasoning": {**_JAMBA, "num_experts": 1, "tie_word_embeddings": True},
+    }, {"head_dim": None}),
     ("mamba", "MambaConfig", {
         "mamba": {
             "state_size": 10, "layer_norm_epsilon": 1e-3, "time_step_rank": 5, "conv_kernel": 3,

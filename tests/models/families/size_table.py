@@ -293,12 +293,27 @@ SIZES: Mapping[str, Size] = {
         key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
         routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
     ),
+    # ai21labs/AI21-Jamba-Reasoning-3B
+    "jamba": decoder(
+        2560, 8192, 20, 1, 128, 65536,
+        attends=(False, True), ssm_inner=5120, ssm_state=16, step_rank=160, taps=4, experts=1,
+        experts_per_token=1, expert_ffn=8192, routed=(False, False), normalized=False,
+    ),
     # state-spaces/mamba-130m-hf
     "mamba": decoder(768, 1, 1, 1, 2, 50280, ssm_inner=1536, ssm_state=16, step_rank=48, taps=4),
     # the size of state-spaces/mamba2-130m
     "mamba2": decoder(
         768, 1, 1, 1, 2, 50288,
         kinds=("mamba", "mamba"), ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+    ),
+    # apple/OpenELM-270M
+    "openelm": decoder(
+        1280, 1024, 16, 4, 64, 32000,
+        rope_base=1e4, query_heads=(12, 16), key_heads=(3, 4), ffns=(768, 1024),
+    ),
+    # Qwen/Qwen-1_8B
+    "qwen": decoder(
+        2048, 5504, 16, 16, 128, 151936, rope_base=1e4, tied=False, attention_bias=True
     ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": decoder(

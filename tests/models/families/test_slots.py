@@ -38,6 +38,10 @@ EXTRA: dict[str, dict[str, Any]] = {
         **_MAMBA, "attends": (False, True, False), "embedding_scale": 2.0, "attention_scale": 0.4,
         "residual_scale": 0.5, "logit_scale": 2.0,
     },
+    "jamba": {
+        **_EXPERTS, "shared_ffn": None, "attends": (False, True, False), "ssm_inner": 48,
+        "ssm_state": 6, "step_rank": 5, "taps": 4, "routed": (False, True, False),
+    },
     "lfm2": {"taps": 4, "attends": (False, True, False), "windows": (4, None, 4)},
     "mamba": {"ssm_inner": 48, "ssm_state": 6, "step_rank": 5, "taps": 3},
     "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},
