@@ -137,6 +137,11 @@ class LayerCache:
             mixed.append(self._mixed(i, query, sinks, scale=scale, cap=cap))
         return ops.concatenate(*mixed, axis=0)
 
+    def positions(self, rows: int) -> Tensor:
+        """The positions of the new tokens, i32 (N,); `rows` is N."""
+        tokens, _ = self._shape(rows)
+        return ops.concatenate(*(f.consecutive(start, tokens) for start in self.starts), axis=0)
+
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values that another layer wrote in this call."""
         query = self._rotated(query)

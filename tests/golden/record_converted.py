@@ -61,6 +61,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "hunyuan-dense": {"max_position_embeddings": 32768},
     "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
+    "mpt-": {"architectures": ["MPTForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
     },
@@ -80,6 +81,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "pangu-embedded": {"architectures": ["PanguEmbeddedForCausalLM"]},
     "phimoe-": {"architectures": ["PhiMoEForCausalLM"]},
     "qwen35": {"mtp_num_hidden_layers": 1},
+    "qwen-": {"architectures": ["QWenLMHeadModel"]},
     "xverse-": {"architectures": ["XverseForCausalLM"]},
 }  # fmt: skip
 _LATER_NAMES = {

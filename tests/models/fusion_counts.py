@@ -126,6 +126,7 @@ COUNTS = {
     **dict.fromkeys(("minimax-m2", "olmoe"), Counts(products=7, needed=2, stacked=False)),
     "laguna": Counts(rotations="norm_rope", products=6),  # its gates are no sigmoids
     "phimoe": Counts(norms=("", 0), head="matrix"),
+    "refact": Counts(rotations=""),
     "phi3": Counts(products=4, stacked=False),
     "smallthinker": Counts(gate=("gated_silu", 0)),
     "spark2_5": Counts(gate=("gated_silu", 0), by_gate=1),
@@ -142,7 +143,7 @@ COUNTS = {
         ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
     ),
     **dict.fromkeys(
-        ("gpt2", "starcoder"),
+        ("bloom", "gpt2", "mpt", "starcoder"),
         Counts(norms=("", 0), rotations="", products=4, gate=("gated_silu", 0)),
     ),
     "gptj": Counts(norms=("", 0), products=4, gate=("gated_silu", 0), head="matrix"),

@@ -70,6 +70,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CORRECTED, "rotary_width": 32, "normed_heads": True, "experts": 6, "groups": 3,
         "groups_per_token": 2,
     },
+    "bloom": {**_BIASES, "kv_heads": 4, "head_dim": 48},
     "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
     "cohere2moe": {
         **_EXPERTS, "shared_ffn": 64, "scores": SIGMOID, "logit_scale": 0.25,
@@ -169,6 +170,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mistral3-images": {"query_growth": 0.1, "original_context": 8, **SMALL_PIXTRAL},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "nanbeige": {"loops": LAYERS, "loop_norm": True},
+    "mpt": {"clip": 2.0, "kv_heads": 4, "head_dim": 48},
     "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {
@@ -220,6 +222,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "stablelm": {"rotary_width": 32, "attention_bias": True},
     "qwen": {"attention_bias": True},
+    "refact": {"kv_heads": 1, "head_dim": 48},
     "starcoder": {**_BIASES, "kv_heads": 1},
     "starcoder2": _BIASES,
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},

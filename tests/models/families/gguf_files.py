@@ -30,7 +30,13 @@ from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
 from tests.models.families.gguf_granite import granite_swa
-from tests.models.families.gguf_joined_heads import gpt2, heads_in_gguf, joins_heads, openelm
+from tests.models.families.gguf_joined_heads import (
+    gpt2,
+    heads_in_gguf,
+    joins_heads,
+    openelm,
+    refact,
+)
 from tests.models.families.gguf_keys import (
     EXTRA_KEYS,
     LAYER_NORMS,
@@ -179,6 +185,7 @@ def _transposed_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]
 
 # What the converter makes of a tensor, by architecture.
 _CONVERTED = {
+    "bloom": lambda name, values: iter([(name.removeprefix("transformer."), values)]),
     "gpt-oss": gpt_oss,
     "gpt2": gpt2,
     "granite_swa": granite_swa,
@@ -188,6 +195,7 @@ _CONVERTED = {
     "mamba": selective,
     "openelm": openelm,
     "qwen3vlmoe": _transposed_experts,
+    "refact": refact,
 }
 
 

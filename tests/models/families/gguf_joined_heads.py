@@ -46,6 +46,21 @@ def openelm(name: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]
         yield block.replace("ffn.proj_1", f"mlp.{part}_proj"), rows
 
 
+def refact(name: str, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """A tensor of Refact, which joins keys with values and gates with what they multiply."""
+    block = name.replace("transformer.h", "model.layers")
+    for joined, parts in (
+        ("attn.kv", ("self_attn.k_proj", "self_attn.v_proj")),
+        ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
+        ("attn.q", ("self_attn.q_proj",)),
+    ):
+        if f".{joined}." in name:
+            for part, rows in zip(parts, np.split(values, len(parts)), strict=True):
+                yield block.replace(joined, part), rows
+            return
+    yield name, values
+
+
 def heads_in_gguf(
     name: str, values: NDArray[Any], config: DecoderConfig
 ) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -146,6 +146,8 @@ LAYER_NORMS = (
     "orion", "phi2", "stablelm", "starcoder2",
     "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
     "phi2", "stablelm", "starcoder", "starcoder2",
+    "bloom", "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt", "nemotron",
+    "olmo", "orion", "phi2", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
@@ -237,6 +239,10 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     },
     "nomic-bert": _rotary,
     "nomic-bert-moe": _nomic_moe,
+    "mpt": lambda config: {
+        "attention.max_alibi_bias": config.largest_bias,
+        **({"attention.clamp_kqv": config.clip} if config.clip else {}),
+    },
     "nemotron": lambda config: {"rope.dimension_count": config.rotary_width},
     "nemotron_h": nemotron_keys,
     "nemotron_h_moe": nemotron_moe_keys,

@@ -52,6 +52,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "granitehybrid": {**_GRANITE, "num_local_experts": 0},
     "granitehybrid-moe": {**_GRANITE, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "jamba": {
+        **_SHAPE, "model_type": "jamba", "head_dim": 32, "attn_layer_period": 3,
+        "attn_layer_offset": 1, "num_experts": 6, "num_experts_per_tok": 2, "mamba_dt_rank": 32,
+    },
     "mamba": {
         "model_type": "mamba", "state_size": 16, "intermediate_size": 256, "time_step_rank": 32,
         "num_hidden_layers": 4, "hidden_size": 128, "vocab_size": 257, "eos_token_id": 256,

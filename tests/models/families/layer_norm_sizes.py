@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 _BIASES = dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True)
 # Source: config.json of the repository that is named.
 LAYER_NORM_SIZES: Mapping[str, Size] = {
+    # bigscience/bloom-560m
+    "bloom": decoder(1024, 4096, 16, 16, 64, 250880, rope_base=1e4, **_BIASES),
     # CohereLabs/aya-expanse-8b
     "command-r": decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
     # CohereLabs/c4ai-command-r7b-12-2024
@@ -33,6 +35,8 @@ LAYER_NORM_SIZES: Mapping[str, Size] = {
     "jais2": decoder(
         3328, 26624, 26, 26, 128, 150272, rope_base=5e5, tied=False, rotary_width=128, **_BIASES
     ),
+    # mosaicml/mpt-7b
+    "mpt": decoder(4096, 16384, 32, 32, 128, 50432, rope_base=1e4),
     # nvidia/Nemotron-Mini-4B-Instruct
     "nemotron": decoder(
         3072, 9216, 24, 8, 128, 256000, rope_base=1e4, tied=False, rotary_width=64

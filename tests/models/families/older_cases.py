@@ -34,6 +34,17 @@ _OPENELM: Mapping[str, Any] = {
 # Each row: the architecture, the configuration's class in transformers, its arguments by case, and
 # `published` of its cases.
 OLDER_CASES: Sequence[tuple[Any, ...]] = (
+    ("bloom", "BloomConfig", {
+        "bloom": {"layer_norm_epsilon": 1e-3, "num_attention_heads": 4},
+        "six": {"num_attention_heads": 6, "hidden_size": 48},
+    }, {**_UNSAID, "max_position_embeddings": None, "seq_length": 512}),
+    ("mpt", "MptConfig", {
+        "mpt": {"layer_norm_epsilon": 1e-5, "max_seq_len": 512},
+        "clipped": {
+            "layer_norm_epsilon": 1e-5, "max_seq_len": 512,
+            "attn_config": {"clip_qkv": 0.9},
+        },
+    }, {**_UNSAID, "max_position_embeddings": None}),
     ("gptj", "GPTJConfig", {"gptj": {"layer_norm_epsilon": 1e-3, "rotary_dim": 8}}, _UNSAID),
     ("openelm", "OpenELMConfig", {"openelm": _OPENELM}),
     ("qwen", "Qwen2Config", {
@@ -42,6 +53,12 @@ OLDER_CASES: Sequence[tuple[Any, ...]] = (
             "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
         },
     }, _QWEN),
+    ("refact", "GPTRefactConfig", {
+        "refact": {
+            "n_embd": 48, "n_head": 4, "n_layer": 2, "n_inner": None, "n_positions": 512,
+            "layer_norm_epsilon": 1e-3, "multi_query": True, "vocab_size": 97,
+        },
+    }),
     ("starcoder", "GPTBigCodeConfig", {
         "exact": {"layer_norm_epsilon": 1e-3, "activation_function": "gelu"},
         "starcoder": {"layer_norm_epsilon": 1e-3},

@@ -17,6 +17,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families import bailing_torch, torch_models
 from tests.models.families.autumn_cases import IN_TORCH
 from tests.models.families import bailing_torch, openelm_torch
+from tests.models.families import bailing_torch, openelm_torch, refact_torch
 from tests.models.families.cases import SMALL, random_tensors
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ transformers.utils.logging.disable_progress_bar()
 _IN_PYTORCH: Mapping[str, Any] = {
     bailing_torch.MODEL_TYPE: bailing_torch.BailingMoeV2,
     openelm_torch.MODEL_TYPE: openelm_torch.model,
+    refact_torch.MODEL_TYPE: refact_torch.model,
 }
+# Modules that write such models, by the configurations' classes that published files name.
+_WRITTEN: Mapping[str, Any] = {"GPTRefactConfig": refact_torch, "OpenELMConfig": openelm_torch}
 
 
 def save_pretrained(case: Case, folder: Path) -> None:
@@ -47,6 +51,8 @@ def save_pretrained(case: Case, folder: Path) -> None:
         torch_models.save({**SMALL, **case.arguments}, folder)
     if case.config == "OpenELMConfig":
         openelm_torch.save(case.arguments, folder)
+    if case.config in _WRITTEN:
+        _WRITTEN[case.config].save(case.arguments, folder)
         return
     kind = getattr(transformers, case.config)
     usual = {key: SMALL[key] for key in SMALL if not isinstance(getattr(kind, key, None), property)}

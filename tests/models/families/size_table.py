@@ -315,6 +315,8 @@ SIZES: Mapping[str, Size] = {
     "qwen": decoder(
         2048, 5504, 16, 16, 128, 151936, rope_base=1e4, tied=False, attention_bias=True
     ),
+    # smallcloudai/Refact-1_6B-fim
+    "refact": decoder(2048, 5632, 32, 1, 64, 49216, rope_base=1e4, tied=False),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": decoder(
         4480, 15680, 40, 8, 128, 131072,
