@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
     """The rows of positions start to stop - 1 of caches (R, width), one cache after the other.
 
-    Every cache has at least stop - start rows.
+    Every cache has at least stop - start rows. Without caches, a block has a byte for each
+    position, which counts them.
     """
-    size = sum((stop - start) * _row_bytes(cache) for cache in caches)
+    size = (stop - start) * _position_bytes(caches)
     # np.empty asks the kernel for huge pages, which takes four times as long.
     block = np.frombuffer(bytearray(size), np.uint8)
     for cache, rows in _parts(caches, block, stop - start):
@@ -37,7 +38,7 @@ def restore_rows(caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Ro
 
     Rows that later ones would overwrite are skipped.
     """
-    position_bytes = sum(_row_bytes(cache) for cache in caches)
+    position_bytes = _position_bytes(caches)
     counts = [block.nbytes // position_bytes for block in blocks]
     first, stop = start, start + sum(counts)
     for block, count in zip(blocks, counts, strict=True):
@@ -53,7 +54,7 @@ def _parts(
     caches: Sequence[NDArray[Any]], block: Rows, positions: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Pairs of a cache and its rows in the block, a view (positions, width)."""
-    size = sum(_row_bytes(cache) for cache in caches)
+    size = _position_bytes(caches)
     message = f"a block of {block.nbytes} bytes, expected a multiple of {size}"
     assert block.nbytes == positions * size, message
     at = 0
@@ -72,6 +73,11 @@ def _segments(start: int, stop: int, rows: int) -> Iterator[tuple[slice, slice]]
         count = min(stop - done, rows - row)
         yield slice(row, row + count), slice(done - start, done - start + count)
         done += count
+
+
+def _position_bytes(caches: Sequence[NDArray[Any]]) -> int:
+    """The bytes of a position in a block."""
+    return sum(map(_row_bytes, caches)) or 1
 
 
 def _row_bytes(cache: NDArray[Any]) -> int:

@@ -50,6 +50,12 @@ def test_restored_rings_equal_written_rings(
         np.testing.assert_array_equal(a, b)
 
 
+def test_blocks_without_caches_count_their_positions() -> None:
+    """A model with states alone, such as Mamba, keeps no rows."""
+    blocks = [save_rows([], 0, CHUNK), save_rows([], CHUNK, CHUNK + 3)]
+    assert restore_rows([], 8, blocks) == 8 + CHUNK + 3
+
+
 def test_a_block_is_a_copy() -> None:
     caches = caches_of([8])
     write(caches, 0, 4)
