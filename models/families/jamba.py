@@ -14,6 +14,7 @@ from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.experts import EXPERT_GGUF_NAMES, ExpertsConfig, feed_forward
 from hearthd.models.decoder.layers import Attention, Block, DecoderModel
+from hearthd.models.decoder.mamba_layers import GroupedNorm
 from hearthd.models.decoder.selective_layers import (
     Mamba,
     SelectiveConfig,
@@ -21,7 +22,6 @@ from hearthd.models.decoder.selective_layers import (
     selective_names,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
-from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -48,9 +48,10 @@ class NormedMamba(Mamba):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.steps_norm = nn.RMSNorm(config.step_rank, config.norm_eps)
-        self.key_norm = nn.RMSNorm(config.ssm_state, config.norm_eps)
-        self.query_norm = nn.RMSNorm(config.ssm_state, config.norm_eps)
+        # Norms that have a kernel: others would round by the number of tokens.
+        self.steps_norm = GroupedNorm(config.step_rank, 1, config.norm_eps)
+        self.key_norm = GroupedNorm(config.ssm_state, 1, config.norm_eps)
+        self.query_norm = GroupedNorm(config.ssm_state, 1, config.norm_eps)
 
     @override
     def normed(self, steps: Tensor, key: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from hearthd.models.decoder.config.recurrent_fields import (
     recurrent_fields,
     recurrent_fields_from_gguf,
 )
-from hearthd.models.decoder.layers import DecoderModel, normalized
+from hearthd.models.decoder.layers import DecoderModel
 from hearthd.models.decoder.selective_layers import (
     Mamba,
     SelectiveConfig,
@@ -23,7 +23,9 @@ from hearthd.models.decoder.selective_layers import (
     selective_names,
 )
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
-from hearthd.models.dsl import nn
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -59,7 +61,13 @@ class NormedMamba(Mamba):
     def normed(self, steps: Tensor, key: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if (eps := self.config.state_eps) is None:
             return steps, key, query
-        return normalized(steps, eps), normalized(key, eps), normalized(query, eps)
+        return _normalized(steps, eps), _normalized(key, eps), _normalized(query, eps)
+
+
+def _normalized(x: Tensor, eps: float) -> Tensor:
+    """x (N, D) over the root of its mean square, by the kernel that Mamba-2's norm has."""
+    ones = ops.full(shape=x.shape[1:], value=1.0, dtype=DType.F32)
+    return f.grouped_rms_norm(x, ones, groups=1, eps=eps)
 
 
 class MambaBlock(nn.Module):

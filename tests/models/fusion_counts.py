@@ -201,7 +201,9 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
     recurrence, layers = RECURRENCES[architecture]
     rules = (recurrence, "row_before", "causal_conv", "latest_inputs")
     counts = dict.fromkeys(rules, layers * sequences)
-    if architecture not in ("falcon-h1", "jamba", "mamba"):
+    if recurrence == "selective_scan":  # of time steps, keys and queries
+        counts["grouped_rms_norm"] = 3 * layers
+    elif architecture != "falcon-h1":
         counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
     if recurrence == "gated_delta_rule":
         counts["gated_heads"] = whole - layers

@@ -142,7 +142,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "internvl35": SMALL_INTERN,
     "jamba": {
         **_EXPERTS, "normalized": False, "attends": (False, True, True), "ssm_inner": 128,
-        "ssm_state": 8, "step_rank": 32, "taps": 4,
+        "ssm_state": 16, "step_rank": 32, "taps": 4,
     },
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
@@ -158,7 +158,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "shared_ffn": 32, "rotated": (True, True, False), "normed_heads": True,
         "query_growth": 0.1, "original_context": 8,
     },
-    "mamba": {"ssm_inner": 128, "ssm_state": 8, "step_rank": 32, "taps": 4, "state_eps": 1e-6},
+    "mamba": {"ssm_inner": 128, "ssm_state": 16, "step_rank": 32, "taps": 4, "state_eps": 1e-6},
     "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},

@@ -53,8 +53,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "granitehybrid": {**_GRANITE, "num_local_experts": 0},
     "granitehybrid-moe": {**_GRANITE, "num_local_experts": 6, "num_experts_per_tok": 2},
     "jamba": {
-        **_SHAPE, "model_type": "jamba", "head_dim": 32, "attn_layer_period": 3,
-        "attn_layer_offset": 1, "num_experts": 6, "num_experts_per_tok": 2, "mamba_dt_rank": 32,
+        **_SHAPE, "model_type": "jamba", "num_attention_heads": 2, "num_key_value_heads": 1,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 1, "num_experts": 1, "mamba_dt_rank": 32,
     },
     "mamba": {
         "model_type": "mamba", "state_size": 16, "intermediate_size": 256, "time_step_rank": 32,
