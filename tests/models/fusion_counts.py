@@ -62,10 +62,9 @@ RECURRENCES = {
     "qwen35moe": ("gated_delta_rule", 1),
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
-ROUTER = ("few_router_logits", "top_indices", "expert_factors", "expert_sum")
 # Matrices of a recurrent layer besides the first one and the last one.
 _OF_RECURRENCE = {"gated_delta_rule": 3, "selective_scan": 2}
-ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
+ROUTER = ("few_router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
     "afmoe": Counts(norms=("residual_norm", 2), rotations="norm_rope", gated=True),

@@ -134,15 +134,15 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "hy_v3": _CORRECTED,
     "jais2": {"rotary_width": 64, **_BIASES},
-    "laguna": {
-        **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,
-        "local_rotary_width": 64, "local_rope_base": 1e3,
-    },
     "internvl": {"attention_bias": True, **SMALL_INTERN},
     "internvl35": SMALL_INTERN,
     "jamba": {
         **_EXPERTS, "normalized": False, "attends": (False, True, True), "ssm_inner": 128,
         "ssm_state": 16, "step_rank": 32, "taps": 4,
+    },
+    "laguna": {
+        **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,
+        "local_rotary_width": 64, "local_rope_base": 1e3,
     },
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
@@ -169,8 +169,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "mistral3-images": {"query_growth": 0.1, "original_context": 8, **SMALL_PIXTRAL},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
-    "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "mpt": {"clip": 2.0, "kv_heads": 4, "head_dim": 48},
+    "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {

@@ -128,15 +128,11 @@ def from_gguf_metadata(
 
     rope_base   what a missing key means
     rope_width  columns of a head that turn, None for all
-    heads       query heads, where the metadata say them by layer
-    kv_heads    key/value heads, where the metadata say them by layer
     heads, kv_heads  query and key/value heads, where the metadata say them by layer
     ffn         the width between the matrices of an MLP, where the metadata say it by layer
     value_width the only supported width of a head of values; None: the width of keys
     truncate_yarn  see `yarn_divisors`
     """
-    heads = heads or data.size("attention.head_count")
-    hidden = data.size("embedding_length")
     heads, hidden = heads or data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
     max_context = data.size("context_length")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch.nn.functional import linear, silu
 
 from tests.models.families.cases import random_tensors
@@ -17,6 +19,8 @@ from tests.models.families.cases import random_tensors
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     Shapes = dict[str, tuple[int, ...]]
 

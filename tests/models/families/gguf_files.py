@@ -20,10 +20,7 @@ from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
-from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
-from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
-from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from hearthd.models.families.phimoe import Config as PhiMoeConfig
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
@@ -43,10 +40,9 @@ from tests.models.families.gguf_keys import (
     SCALED,
 )
 from tests.models.families.gguf_latent import latent
-from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
-from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, selective
 from tests.models.families.gguf_shapes import add_shape
+from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -250,28 +246,6 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_block_count(_blocks(config))
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
-    ffns = list(config.ffns) if isinstance(config, Gemma4Config) else config.ffn
-    if isinstance(config, ExpertsConfig):
-        writer.add_expert_count(config.experts)
-        writer.add_expert_used_count(config.experts_per_token)
-        writer.add_leading_dense_block_count(config.routed.index(True))
-        if architecture not in EXPERTS_OF_MLP_WIDTH:
-            writer.add_expert_feed_forward_length(config.expert_ffn)
-        if config.shared_ffn is not None and architecture not in COUNTS_SHARED_EXPERTS:
-            writer.add_expert_shared_feed_forward_length(config.shared_ffn)
-    if isinstance(config, NemotronConfig):
-        widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
-        ffns = [widths.get(kind, 0) for kind in config.kinds]
-    writer.add_feed_forward_length(ffns)
-    heads = [config.layer(index).heads for index in range(config.layers)]
-    writer.add_head_count(heads if len({*heads}) > 1 else config.heads)
-    _add_heads(writer, architecture, config)
-    attends = architecture not in WITHOUT_ATTENTION
-    writer.add_feed_forward_length(ffns if attends else 0)
-    writer.add_head_count(config.heads if attends else 0)
-    if attends:
-        _add_heads(writer, architecture, config)
-        writer.add_rope_freq_base(config.rope_base)
     add_shape(writer, architecture, config)
     has_layer_norm = architecture in LAYER_NORMS
     (writer.add_layer_norm_eps if has_layer_norm else writer.add_layer_norm_rms_eps)(

@@ -142,19 +142,14 @@ def _two_ropes(config: Any) -> dict[str, Any]:
 WITHOUT_ATTENTION = ("mamba", "mamba2")
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
-    "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo",
-    "orion", "phi2", "stablelm", "starcoder2",
-    "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "olmo", "orion",
-    "phi2", "stablelm", "starcoder", "starcoder2",
-    "bloom", "cohere2", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt", "nemotron",
-    "olmo", "orion", "phi2", "stablelm", "starcoder", "starcoder2",
+    "bloom", "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt",
+    "nemotron", "olmo", "orion", "phi2", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
 # Architectures whose files give the width of an expert under the key of an MLP's.
-EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe", "phimoe")
 EXPERTS_OF_MLP_WIDTH = (
-    "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe",
+    "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe", "phimoe",
 )  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = ("afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe")

@@ -31,8 +31,8 @@ def add_shape(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_head_count(0)
         return
     writer.add_feed_forward_length(_ffns(architecture, config))
-    heads = list(config.query_heads) if isinstance(config, OpenElmConfig) else config.heads
-    writer.add_head_count(heads)
+    heads = [config.layer(index).heads for index in range(config.layers)]
+    writer.add_head_count(heads if len({*heads}) > 1 else config.heads)
     _add_heads(writer, architecture, config)
     writer.add_rope_freq_base(config.rope_base)
 
