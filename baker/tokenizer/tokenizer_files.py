@@ -14,6 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.reference.golden_values import prompt_ids
+from hearthd.baker.tokenizer.folder_template import (
+    TEMPLATE_FILES,
+    TOKENIZER_CONFIG,
+    folder_template,
+    read_optional,
+)
 from hearthd.baker.tokenizer.folder_vocabulary import (
     VOCABULARY_FILES,
     folder_tokenizer,
@@ -38,12 +44,11 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import WeightSource
 
-_TEMPLATE = "chat_template.jinja"
-_TOKENIZER_CONFIG, _CONFIG = "tokenizer_config.json", "config.json"
+_CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 # The files of a Hugging Face folder that decide about its tokenizer.
 FOLDER_FILES = (
-    TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, GENERATION_CONFIG, *VOCABULARY_FILES,
+    TOKENIZER, *TEMPLATE_FILES, _CONFIG, GENERATION_CONFIG, *VOCABULARY_FILES,
 )  # fmt: skip
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
@@ -160,7 +165,7 @@ def special_tokens(source: WeightSource) -> SpecialTokens:
 def chat_template(source: WeightSource) -> str | None:
     """The chat template (Jinja), or None if the weights have none."""
     if source.folder is not None:
-        return _read_chat_template(source.folder)
+        return folder_template(source.folder)
     template = source.metadata().get("tokenizer.chat_template")
     return template if isinstance(template, str) else None
 
@@ -281,30 +286,14 @@ def _read_tokenizer_json(folder: Path) -> str:
         raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
 
 
-def _read_chat_template(folder: Path) -> str | None:
-    path = folder / _TEMPLATE
-    if path.exists():
-        try:
-            return read_text(path)
-        except (OSError, ValueError) as error:
-            raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
-    template = _read_optional(folder / _TOKENIZER_CONFIG).get("chat_template")
-    # Some models have several templates, by name.
-    if isinstance(template, list):
-        named = [entry for entry in template if isinstance(entry, dict)]
-        default = (entry for entry in named if entry.get("name") == "default")
-        template = next(default, {}).get("template")
-    return template if isinstance(template, str) else None
-
-
 def _folder_specials(folder: Path, id_of: Mapping[str, int]) -> tuple[int | None, list[int]]:
     """The token that templates call bos_token, by its name, and those that end an answer.
 
     The latter come from generation_config.json, else config.json, else tokenizer_config.json.
     """
-    tokenizer_config = _read_optional(folder / _TOKENIZER_CONFIG)
+    tokenizer_config = read_optional(folder / TOKENIZER_CONFIG)
     config = read_json(folder / _CONFIG)
-    files = [_read_optional(folder / GENERATION_CONFIG), config, config.get("text_config")]
+    files = [read_optional(folder / GENERATION_CONFIG), config, config.get("text_config")]
     ids = (_ids(file.get("eos_token_id")) for file in files if isinstance(file, dict))
     eos = next(filter(None, ids), _ids_by_name(tokenizer_config.get("eos_token"), id_of))
     bos = _ids_by_name(tokenizer_config.get("bos_token"), id_of)
@@ -319,7 +308,3 @@ def _ids(value: Any) -> list[int]:
 def _ids_by_name(value: Any, id_of: Mapping[str, int]) -> list[int]:
     content = value.get("content") if isinstance(value, dict) else value
     return [id_of[content]] if isinstance(content, str) and content in id_of else []
-
-
-def _read_optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {}

@@ -70,7 +70,7 @@ _NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
 }
 _MODE = "pooling_mode_"
 _DENSE = "*_Dense"
-_ALL_PROCESSORS = "processor_config.json"
+ALL_PROCESSORS = "processor_config.json"
 _LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -249,7 +249,7 @@ class SafetensorsSource(_Safetensors):
         if self._modelopt.exists():
             self._stamps[self._modelopt] = stamp(self._modelopt)
             self._config = {**_modelopt_settings(self._modelopt), **self._config}
-        self._processors = [folder / name for name in (PROCESSOR, _ALL_PROCESSORS)]
+        self._processors = [folder / name for name in (PROCESSOR, ALL_PROCESSORS)]
         for path in (path for path in self._processors if path.exists()):
             self._stamps[path] = stamp(path)
             self._config |= _processor_settings(path)
