@@ -107,7 +107,7 @@ def _bake(
 def _model(argument: str, *, images: bool) -> dict[str, Any]:
     """The options that MODEL sets; raises BadOption if it is not a name and does not exist.
 
-    Raises NotABundle for a symbolic link to nothing.
+    Raises NotABundle for a symbolic link to nothing, or a text that cannot be a path.
     """
     if argument in bakeable():
         return {"model": argument}
@@ -115,17 +115,18 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
         return {"weights": _downloaded(argument, images=images)}
     if is_stored(argument):
         return {"weights": find_stored(argument).path}
-    if Path(argument).exists():
-        return {"weights": argument}
+    path = bundle_home.typed_path(argument)
+    if path.exists():
+        return {"weights": str(path)}
     if bundle_home.is_bundle(bundle := bundle_home.find_bundle(argument)):
         raise BadOption(
             f"MODEL: {bundle} is a bundle, which is baked already: `hearth serve` opens it"
         )
-    bundle_home.require_link_target(Path(argument))
+    bundle_home.require_link_target(path)
     raise BadOption(
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder"
         f"{suggestion(argument) or ', or one of ' + ', '.join(bakeable())}"
-        f"{bundle_home.similar_path(Path(argument))}"
+        f"{bundle_home.similar_path(path)}"
     )
 
 

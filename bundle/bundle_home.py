@@ -6,6 +6,7 @@ import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
@@ -19,6 +20,8 @@ HELP = (
     "Folder that keeps bundles by name. A model that is not a bundle is baked into it, `hearth "
     "list` and `hearth rm` manage it, and every BUNDLE can be a name in it."
 )
+_FILE_URL = "file://"
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4095  # of Linux
 BUNDLE_HELP = f"Folder that `hearth bake` wrote, or a name in ${ENVIRONMENT}."
 
 
@@ -37,12 +40,33 @@ def expanded(folder: Path) -> Path:
         ) from error
 
 
+def typed_path(text: str | Path) -> Path:
+    """The path that a user typed: also a file:// URL, and with ~ where the shell left it.
+
+    Raises NotABundle if no path can be so long, or the text is empty.
+    """
+    typed = str(text)
+    if not typed:
+        raise NotABundle("MODEL is empty; specify a GGUF file, a Hugging Face folder or a bundle")
+    longest = max(len(os.fsencode(part)) for part in typed.split("/"))
+    if longest > _MAX_NAME_BYTES or len(os.fsencode(typed)) > _MAX_PATH_BYTES:
+        raise NotABundle(
+            f"{typed[:40]}...: not a bundle: {len(typed)} characters are too long for a path; give "
+            "a model first, and then the prompt"
+        )
+    if typed.startswith(_FILE_URL):
+        return Path(unquote(urlsplit(typed).path))
+    path = Path(typed)
+    return path if path.exists() else expanded(path)
+
+
 def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
     """The folder of a bundle: the path, or if it does not exist, the bundle with this name.
 
-    `folder` keeps the bundles, as for `home`. If there is neither, the path is returned.
+    `folder` keeps the bundles, as for `home`. If there is neither, the path is returned. Raises
+    NotABundle as `typed_path`.
     """
-    path = Path(bundle)
+    path = typed_path(bundle)
     if path.exists() or len(path.parts) != 1:
         return path
     named = home(folder) / path

@@ -37,7 +37,12 @@ _SYNONYMS = {
     "convert": "bake", "quantize": "bake", "download": "pull", "models": "list", "start": "serve",
     "complete": "generate",
 }  # fmt: skip
-PREFIXES = ("hf:", "ollama:", "https://")  # of models that `hearth run` downloads or finds
+PREFIXES = (
+    "hf:",
+    "hf.co/",
+    "ollama:",
+    "https://",
+)  # of models that `hearth run` downloads or finds
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -89,10 +89,10 @@ def is_prompt(text: str, home: Path | None) -> bool:
     """
     try:
         folder = bundle_home.find_bundle(text, home)
-        if folder.exists() or bundle_home.similar_path(folder):
-            return False
-    except OSError:  # too long for a path
+    except NotABundle:  # empty, or too long for a path
         return True
+    if folder.exists() or bundle_home.similar_path(folder):
+        return False
     from hearthd.baker.hub.reference import suggestion  # not on every device
 
     if text.startswith(PREFIXES) or suggestion(text) or Path(text).suffix == ".gguf":

@@ -9,11 +9,10 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import override
 
 PREFIX = "hf:"
-_LINK = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/")
+_LINK = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _ON_HUB = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}(:{_NAME.pattern})?", re.ASCII)
 _IN_OLLAMA = re.compile(rf"{_NAME.pattern}:{_NAME.pattern}", re.ASCII)
-_HOSTS = ("hf.co/", "huggingface.co/")
 # What follows the repository in a link: its files, or one file, at a revision.
 _VIEWS = ("tree", "blob", "resolve")
 _EXPECTED = (
@@ -57,9 +56,6 @@ def suggestion(text: str) -> str:
     """The end of an error for a text that names no model: what it was probably meant as."""
     if "://" in text:
         return "; download the file and give its path, or give hf:ORG/REPO for huggingface.co"
-    for host in _HOSTS:  # as Ollama names models of the hub
-        if _ON_HUB.fullmatch(name := text.removeprefix(host)) and name != text:
-            return f"; for this model on huggingface.co, give {PREFIX}{name}"
     if _ON_HUB.fullmatch(text) and not text.endswith(".gguf"):
         return f"; for a model on huggingface.co, give {PREFIX}{text}"
     if _IN_OLLAMA.fullmatch(text):
@@ -73,9 +69,9 @@ def suggestion(text: str) -> str:
 def parse_reference(text: str) -> Reference:
     """Read a reference; raises BadReference."""
     if text.startswith(PREFIX):
-        path, revision = text.removeprefix(PREFIX), None
-    elif _LINK.match(text):
-        path, revision = _of_link(unquote(urlsplit(text).path))
+        path, revision = text.removeprefix(PREFIX).removeprefix("//"), None
+    elif link := _LINK.match(text):
+        path, revision = _of_link(unquote(urlsplit(text[link.end() :]).path))
     else:
         raise _bad(text)
     path, colon, quant = path.partition(":")

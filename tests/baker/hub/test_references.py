@@ -25,6 +25,9 @@ LINK = "https://huggingface.co/org/Repo-1.5_b"
         (f"{LINK}/blob/main/m.gguf", None, "m.gguf", "main"),
         (f"{LINK}/resolve/main/a%20b/m.gguf?download=true", None, "a b/m.gguf", "main"),
         ("http://hf.co/org/Repo-1.5_b", None, None, "main"),
+        ("hf.co/org/Repo-1.5_b:Q8_0", "Q8_0", None, "main"),  # as Ollama names it
+        ("huggingface.co/org/Repo-1.5_b/blob/v2/m.gguf", None, "m.gguf", "v2"),
+        ("hf://org/Repo-1.5_b/m.gguf", None, "m.gguf", "main"),
     ],
 )
 def test_a_reference_names_repository_quant_and_file(
