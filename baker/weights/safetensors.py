@@ -32,6 +32,7 @@ from hearthd.baker.weights.source import (
     require_unchanged,
     stamp,
 )
+from hearthd.bundle.instead_of_weights import other_weights
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.bundle.parsing.text_files import reason
@@ -315,16 +316,17 @@ def _pooling(path: Path) -> str:
 
 
 def _found_instead(folder: Path) -> str:
-    """The end of a message: other weights in a folder, and what to do; empty if it has none."""
+    """The end of a message: other weights in a folder, and what to do."""
     for pattern, action in (
         ("model-*-of-*.safetensors", f"download {INDEX}, too"),
-        ("*.bin", "load the model with transformers, and save it with save_pretrained"),
-        ("*.pt*", "load the model with transformers, and save it with save_pretrained"),
         ("*.gguf", "specify this file"),
-        ("*.safetensors", f"rename it to {SINGLE} if it has all tensors"),
     ):
         for found in sorted(folder.glob(pattern)):
             return f", but {found.name}; {action}"
+    if other := other_weights(folder):
+        return f"; {other}"
+    for found in sorted(folder.glob("*.safetensors")):
+        return f", but {found.name}; rename it to {SINGLE} if it has all tensors"
     return "; download them"
 
 

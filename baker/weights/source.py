@@ -13,6 +13,7 @@ import numpy as np
 
 from hearthd.bundle import file_type
 from hearthd.bundle.parsing import text_files
+from hearthd.bundle.parsing.unfinished_download import unfinished_download
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -155,8 +156,13 @@ class Stamp:
 
 
 def stamp(path: Path) -> Stamp:
-    """The current stamp of a file; raises BadFile, also for a pipe or a device."""
+    """The current stamp of a file.
+
+    Raises BadFile, also for a pipe or a device, and for a file that is being downloaded.
+    """
     try:
+        if unfinished := unfinished_download(path):
+            raise BadFile(f"{path}: {unfinished}")
         if (actual := file_type(path)) != "a file":
             raise BadFile(f"{path} is {actual}, expected a file")
         status = path.stat()

