@@ -146,7 +146,7 @@ def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
 def _words(bake: Mapping[str, Any]) -> Iterator[str]:
     """The options that differ from the defaults, for the name of a bundle; of a file, its name."""
     for name, value in _normalized(bake).items():
-        path = Path(str(bake[name]))
+        path = bundle_home.expanded(Path(str(bake[name])))
         if isinstance(value, str):
             yield f"{name}-{name_of(path)}" if path.exists() else value
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ByteSize, Field, ValidationError, model_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -296,6 +296,12 @@ class Settings(BaseSettings):
         """The names in `alias`; the first one is the model's."""
         return tuple(name.strip() for name in (self.alias or "").split(",") if name.strip())
 
+    @field_validator("*")
+    @classmethod
+    def _expand_home(cls, value: Any) -> Any:
+        """A shell does not expand ~ in --OPTION=~/FILE, nor does anything in a file of settings."""
+        return bundle_home.expanded(value) if isinstance(value, Path) else value
+
     @model_validator(mode="after")
     def _check_tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -360,7 +366,7 @@ def reject_language_only(loaded: LoadedSettings, bundle: Path) -> None:
 
 def _read(path: str | Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(read_text(Path(path)))
+        values = tomllib.loads(read_text(bundle_home.expanded(Path(path))))
     except OSError as error:
         raise BadSettings(f"config: {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # invalid TOML, invalid UTF-8, or a number with 5000 digits

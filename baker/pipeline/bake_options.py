@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -24,7 +25,7 @@ from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
 from hearthd.baker.pipeline.image_sizes import MAX_TOKENS
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
-from hearthd.bundle import CALIBRATION, DRAFTER, Activations
+from hearthd.bundle import CALIBRATION, DRAFTER, Activations, bundle_home
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
 from hearthd.models.catalog import TEXT
@@ -279,6 +280,12 @@ class BakeOptions(BaseModel):
     def fixed_context(self) -> int | None:
         """The context in tokens; None for `--context auto`, the default."""
         return self.context if isinstance(self.context, int) else None
+
+    @field_validator("*")
+    @classmethod
+    def _expand_home(cls, value: Any) -> Any:
+        """A shell does not expand ~ in --OPTION=~/FILE, nor does anything in a file of settings."""
+        return bundle_home.expanded(value) if isinstance(value, Path) else value
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

@@ -277,3 +277,12 @@ def test_an_adapter_has_the_name_of_its_folder_or_file_or_another() -> None:
 def test_adapters_of_one_name_or_without_a_folder_are_rejected(lora: list[str]) -> None:
     with pytest.raises(BadSettings, match="lora: the adapter"):
         adapter_folders(load({"bundle": "b", "lora": lora}).settings)
+
+
+def test_a_path_can_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HEARTH_STATE_DIR", "~/state")
+    (tmp_path / "hearth.toml").write_text('cache_dir = "~/cache"')
+    settings = load({"config": "~/hearth.toml", "lora_dir": "~/adapters"}).settings
+    folders = (settings.cache_dir, settings.state_dir, settings.lora_dir)
+    assert folders == tuple(tmp_path / name for name in ("cache", "state", "adapters"))

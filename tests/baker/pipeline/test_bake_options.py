@@ -200,3 +200,10 @@ def test_help_has_every_option_with_its_values() -> None:
     assert "--kv-cache f16|f32|int8|int4 " in text
     flat = " ".join(text.split())
     assert all(f"{name}: " in flat for name in NAMED_PRECISIONS)
+
+
+def test_a_path_can_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/user")
+    options = bake_options({"mmproj": "~/mmproj.gguf", "calibration": "a~/b"})
+    assert options.mmproj == Path("/home/user/mmproj.gguf")
+    assert options.calibration == Path("a~/b")
