@@ -23,7 +23,7 @@ from benchmarks.inputs import existing_bundle
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.server.engine.drafts import costs_of
+from hearthd.server.engine.drafting.drafts import costs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

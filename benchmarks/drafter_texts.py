@@ -37,7 +37,7 @@ from hearthd.bundle import TOKENIZER
 from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafting.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt

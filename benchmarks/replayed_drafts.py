@@ -43,7 +43,7 @@ from hearthd.bundle import TOKENIZER
 from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import costs_of
+from hearthd.server.engine.drafting.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafting.drafts import Costs
 
 _PAGES = Path(__file__).parent.parent / "docs"
 _PROMPT_TOKENS = 64

@@ -26,7 +26,7 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import costs_of
+from hearthd.server.engine.drafting.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Generation, Request, Token
 from hearthd.server.engine.prompt import Prompt
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.report.figures import Rounds
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafting.drafts import Costs
 
 _CODE = """def total_price(items, tax):
     result = 0

@@ -23,7 +23,7 @@ from hearthd.runtime.checks.self_test import Verdict
 from hearthd.runtime.system.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.api.stored.store import CannotOpenState, Store
-from hearthd.server.engine.prefix_store import CannotStore
+from hearthd.server.engine.prefixes.prefix_store import CannotStore
 from hearthd.server.open_service import open_pool, state_size
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily

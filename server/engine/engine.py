@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
-    from hearthd.server.engine.drafts import Costs
-    from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.drafting.drafts import Costs
+    from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
     from hearthd.server.engine.sequence import Sequence
     from hearthd.server.errors import Draining, EngineStopped
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
-    from hearthd.server.engine.prefix_cache import Store
+    from hearthd.server.engine.prefixes.prefix_cache import Store
     from hearthd.server.engine.prompt import ImageRows
 
 

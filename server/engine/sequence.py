@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN
 from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
+from hearthd.server.engine.prefixes.snapshots import PromptBlocks
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.snapshots import PromptBlocks
 
 if TYPE_CHECKING:
     from array import array
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.sampling.sampler import SampledToken
-    from hearthd.server.engine.drafts import Drafts
+    from hearthd.server.engine.drafting.drafts import Drafts
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
     from hearthd.server.engine.image_rows import Reading
+    from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
     from hearthd.server.engine.prompt import ImageRows
-    from hearthd.server.engine.used_prompt import UsedPrompt
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.sampling.constraint import ConstraintFailed
-from hearthd.server.engine.drafts import Drafts
+from hearthd.server.engine.drafting.drafts import Drafts
+from hearthd.server.engine.drafting.model_drafts import ModelDrafts
+from hearthd.server.engine.drafting.prompt_lookup import PromptLookup
 from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.image_rows import LatestImageRows
-from hearthd.server.engine.model_drafts import ModelDrafts
-from hearthd.server.engine.prompt_lookup import PromptLookup
-from hearthd.server.engine.used_prompt import UsedPrompt
+from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
 from hearthd.server.fault_isolation import STOPS, contained
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
-    from hearthd.server.engine.drafts import Costs, DraftSource
-    from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.drafting.drafts import Costs, DraftSource
+    from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
     from hearthd.server.engine.prompt import ImageRows
     from hearthd.server.engine.scheduler import Scheduler
     from hearthd.server.engine.sequence import Sequence

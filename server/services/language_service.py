@@ -30,7 +30,7 @@ from hearthd.runtime.system.free_memory import free_memory
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
-from hearthd.server.engine.drafts import costs_of
+from hearthd.server.engine.drafting.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.images.rendering import ConversationRenderer
 from hearthd.server.logs import count_tokens

@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import answer_identity
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from hearthd.bundle import LanguageManifest, ProgramFile

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from benchmarks.acceptance_trace import ACCEPTED, DRAFTED, Trace
 from benchmarks.replayed_drafts import Bench, Call, ReplayedRuntime, measure, tables
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafting.drafts import Costs
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for

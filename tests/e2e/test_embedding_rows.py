@@ -22,8 +22,8 @@ from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import Request
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import EmbeddingRows, Prompt
 from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for

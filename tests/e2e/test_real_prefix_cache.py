@@ -17,15 +17,15 @@ from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Finished, Generation, Request, Started, Token
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hearthd.runtime.language_model import IreeRuntime
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafting.drafts import Costs
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

@@ -17,11 +17,11 @@ from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.system.cpu_features import cpu_features
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import costs_of
+from hearthd.server.engine.drafting.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Started, Token
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 from tests.conftest import Silent, options_for
 from tests.models.families.hybrid_models import CONFIGS, TEXT, write_model

@@ -25,7 +25,7 @@ from hearthd.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verif
 from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from hearthd.text.templates import template_budget
 from tests.bundle.example_manifests import EXAMPLE
 from tests.conftest import few

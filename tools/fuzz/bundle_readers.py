@@ -25,7 +25,7 @@ from hearthd.bundle import (
     verify_files,
     write_manifest,
 )
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from hearthd.server.setting_files import read_keys
 from hearthd.server.settings import BadSettings, load
 from hearthd.server.settings_as_toml import as_toml

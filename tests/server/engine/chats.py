@@ -8,15 +8,15 @@ import numpy as np
 
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import Request
+from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
 from hearthd.server.engine.prompt import Prompt
 from hearthd.server.engine.sequence import new_sequence
-from hearthd.server.engine.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 
     Tokens = tuple[int, ...]
 

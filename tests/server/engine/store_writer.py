@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
 from tests.server.engine.test_prefix_store import BUNDLE, block
 
 

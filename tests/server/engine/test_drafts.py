@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
-from hearthd.server.engine.drafts import Acceptance, Costs, Drafts, DraftSource
+from hearthd.server.engine.drafting.drafts import Acceptance, Costs, Drafts, DraftSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ from hearthd.server.engine.generation import (
     Started,
     Token,
 )
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafting.drafts import Costs
 
 
 GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)

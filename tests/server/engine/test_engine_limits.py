@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafting.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Started
 from hearthd.server.engine.inbox import Cancel, Message, Stop, Submit

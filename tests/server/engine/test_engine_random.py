@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafting.drafts import Costs
 from hearthd.server.engine.generation import Event, Failed, Finished, Generation, Request, Started
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import EmbeddingRows, Prompt
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine

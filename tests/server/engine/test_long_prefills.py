@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hearthd.server.engine import step
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.server.engine.test_engine import (
     events_of,

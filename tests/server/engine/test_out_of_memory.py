@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from hearthd.server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import SAMPLED, events_of, request_of, tokens_in, with_engine
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.sampling.options import SamplingOptions
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafting.drafts import Costs
     from tests.fake_runtime import FakeRuntime
 
 

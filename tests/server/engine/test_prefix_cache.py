@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.runtime.kv_blocks import block_keys
-from hearthd.server.engine import prefix_cache
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes import prefix_cache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.retention import Retention
+from hearthd.server.engine.prefixes.snapshots import PromptBlocks
+from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.retention import Retention
-from hearthd.server.engine.snapshots import PromptBlocks
-from hearthd.server.engine.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

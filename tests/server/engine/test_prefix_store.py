@@ -14,9 +14,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from hearthd.server.engine import prefix_store
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import CannotStore, PrefixStore
+from hearthd.server.engine.prefixes import prefix_store
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import CannotStore, PrefixStore
 from tests.patience import PATIENCE
 from tests.server.engine.test_prefix_cache import used
 

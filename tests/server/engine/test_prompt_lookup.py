@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.server.engine.drafts import Costs, Drafts
-from hearthd.server.engine.prompt_lookup import PromptLookup
+from hearthd.server.engine.drafting.drafts import Costs, Drafts
+from hearthd.server.engine.drafting.prompt_lookup import PromptLookup
 
 tokens_of_few = st.lists(st.integers(0, 3), max_size=40)
 

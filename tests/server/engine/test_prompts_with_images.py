@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import EmbeddingRows, ImageRows, Prompt
 from tests.server.engine.test_engine import events_of, fake, request_of, tokens_in, with_engine
 from tests.server.engine.test_prompts_with_rows import served

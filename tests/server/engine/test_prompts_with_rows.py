@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import EmbeddingRows, Prompt
 from hearthd.text.errors import InvalidRequest, NotSupported
 from tests.server.engine.test_engine import events_of, fake, request_of, tokens_in, with_engine

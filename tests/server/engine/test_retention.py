@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from tests.server.engine.chats import ANSWER, END, HEAD, common, messages_of, prompt_of, read
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import pytest
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Started
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
-from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.snapshots import (
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
+from hearthd.server.engine.prefixes.prefix_store import PrefixStore
+from hearthd.server.engine.prefixes.snapshots import (
     PromptBlocks,
     branch_weights,
     planned_snapshots,
     savings,
 )
+from hearthd.server.engine.prompt import Prompt
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.chats import END, common, messages_of, prompt_of
 from tests.server.engine.test_prefix_cache import MemoryStore

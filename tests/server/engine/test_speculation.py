@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from hearthd.bundle import AdapterPlaces
 from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafting.drafts import Costs
+from hearthd.server.engine.drafting.prompt_lookup import PromptLookup
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished, Request, Token
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prompt_lookup import PromptLookup
+from hearthd.server.engine.prefixes.prefix_cache import PrefixCache
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free

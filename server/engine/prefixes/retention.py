@@ -14,13 +14,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.kv_blocks import snapshot_key
-from hearthd.server.engine.snapshots import branch_weights, savings
-from hearthd.server.engine.used_prompt import UsedPrompt
+from hearthd.server.engine.prefixes.snapshots import branch_weights, savings
+from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from hearthd.server.engine.snapshots import PromptBlocks
+    from hearthd.server.engine.prefixes.snapshots import PromptBlocks
 
 # Chats that take turns: what their next turns need is kept before anything else.
 CHATS_IN_TURNS = 8

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.server.engine.drafts import Acceptance, DraftSource
+from hearthd.server.engine.drafting.drafts import Acceptance, DraftSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hearthd.runtime.kv_blocks import snapshot_key
-from hearthd.server.engine.retention import CONTINUED, Retention, stored_penalties
-from hearthd.server.engine.snapshots import planned_snapshots
+from hearthd.server.engine.prefixes.retention import CONTINUED, Retention, stored_penalties
+from hearthd.server.engine.prefixes.snapshots import planned_snapshots
 from hearthd.server.engine.state import CacheState
 from hearthd.server.fault_isolation import contained
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hearthd.runtime.interface import Rows
-    from hearthd.server.engine.used_prompt import UsedPrompt
+    from hearthd.server.engine.prefixes.used_prompt import UsedPrompt
 
 # What is evicted is decided again when the prompts since take such a part of the memory.
 _DECIDED_AGAIN = 1 / 64

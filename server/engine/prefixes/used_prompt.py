@@ -10,7 +10,7 @@ from hearthd.runtime.kv_blocks import snapshot_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hearthd.server.engine.snapshots import PromptBlocks
+    from hearthd.server.engine.prefixes.snapshots import PromptBlocks
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,0 +1,1 @@
+"""Draft tokens, which a step verifies: from the prompt, or with a drafter."""
