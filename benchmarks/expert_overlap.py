@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.drafts.replayed_drafts import page_texts
 from benchmarks.inputs import existing_path
-from benchmarks.replayed_drafts import page_texts
 from hearthd.baker.calibration.reading import FileWeights
 from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.presentation.table import Table, print_table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from benchmarks.drafter_speed import Written, measure, table_of
-from benchmarks.drafter_texts import (
+from benchmarks.drafts.drafter_speed import Written, measure, table_of
+from benchmarks.drafts.drafter_texts import (
     CountingRuntime,
     GivenCosts,
     Writer,

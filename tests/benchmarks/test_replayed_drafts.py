@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from benchmarks.acceptance_trace import ACCEPTED, DRAFTED, Trace
-from benchmarks.replayed_drafts import Bench, Call, ReplayedRuntime, measure, tables
+from benchmarks.drafts import replayed_drafts
+from benchmarks.drafts.acceptance_trace import ACCEPTED, DRAFTED, Trace
+from benchmarks.drafts.replayed_drafts import Bench, Call, ReplayedRuntime, measure, tables
 from hearthd.server.engine.drafting.drafts import Costs
 from tests.fake_runtime import FakeRuntime
 
@@ -105,3 +106,7 @@ def test_tokens_that_a_drafter_lacks_are_not_drafted(drafted: int, fraction: flo
     right = [token == position for position, (token, _) in enumerate(drafts, 1)]
     assert np.mean(right) == pytest.approx(fraction, abs=0.01)
     assert all(right) == (fraction == 1.0)
+
+
+def test_the_texts_are_pages_of_the_documentation() -> None:
+    assert (replayed_drafts._PAGES / "drafts.md").is_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.verify_cost import measure, row_of
+from benchmarks.drafts.verify_cost import measure, row_of
 from tests.fake_runtime import FakeRuntime
 
 

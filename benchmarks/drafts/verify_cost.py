@@ -1,6 +1,6 @@
 """Measure the time of verifications in decodes.
 
-    python -m benchmarks.verify_cost gemma3-270m gemma3-1b --json figures.json
+    python -m benchmarks.drafts.verify_cost gemma3-270m gemma3-1b --json figures.json
 
 Each turn reads the next token of a page of the documentation by a decode, then the same token and
 those after it by a verification of each size. A figure is the median of all turns.
@@ -15,8 +15,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.drafts.replayed_drafts import page_texts
 from benchmarks.inputs import existing_bundle
-from benchmarks.replayed_drafts import page_texts
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table

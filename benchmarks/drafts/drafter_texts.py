@@ -1,15 +1,15 @@
 """Make the texts that a drafter learns, and score it on others: chat, code and JSON.
 
-    python -m benchmarks.drafter_texts answers smollm2-bundle --out answers.jsonl
+    python -m benchmarks.drafts.drafter_texts answers smollm2-bundle --out answers.jsonl
     hearth tune smollm2 --drafter --data answers.jsonl --out drafter
     hearth bake smollm2 --drafter drafter --out drafting
-    python -m benchmarks.drafter_texts score drafting --verify 2=1.23 4=1.69 --draft 0.09
+    python -m benchmarks.drafts.drafter_texts score drafting --verify 2=1.23 4=1.69 --draft 0.09
 
 `answers` writes answers of the model of a bundle to the prompts of PROMPTS. `score` answers those
 of HELD_OUT, which has other topics, tasks and records, without drafts, with prompt lookup, and with
 the drafter too. A different token ends it. What is drafted depends on how long calls take; `score`
 takes the given times, in decodes, so its tables do not depend on what else the machine does. The
-speed is the speed of all calls by these times, over plain decoding. `benchmarks.drafter_speed`
+speed is the speed of all calls by these times, over plain decoding. `drafter_speed.py`
 measures it.
 
 A model with a chat template is asked; another one continues the beginning of a page.

@@ -2,7 +2,7 @@
 
     python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf qwen3.5-4b-mtp 4b.gguf
     hearth bake 4b.gguf --precision native --slots 8 --context 1024 --out 4b
-    python -m benchmarks.replayed_drafts 4b --json figures.json
+    python -m benchmarks.drafts.replayed_drafts 4b --json figures.json
 
 What random weights answer and draft is noise, but they take the time of a trained model of this
 shape. So the answers are texts, pages of the documentation, and the drafter, which computes each
@@ -33,10 +33,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from benchmarks.acceptance_trace import ACCEPTED, Trace
+from benchmarks.drafts.acceptance_trace import ACCEPTED, Trace
+from benchmarks.drafts.speculation import verify_table
 from benchmarks.inputs import existing_bundle
 from benchmarks.report.machine import describe_machine, versions, write_json
-from benchmarks.speculation import verify_table
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.drafting.drafts import Costs
 
-_PAGES = Path(__file__).parent.parent / "docs"
+_PAGES = Path(__file__).parents[2] / "docs"
 _PROMPT_TOKENS = 64
 BATCHES = (1, 2, 3, 4, 8)
 TEMPERATURES = (0.0, 1.0)

@@ -1,6 +1,6 @@
 """Measure the speed of drafting tokens by kind of text, in tokens/s.
 
-    python -m benchmarks.speculation gemma3-270m --rounds 3 --json figures.json
+    python -m benchmarks.drafts.speculation gemma3-270m --rounds 3 --json figures.json
 
 Each answer is generated without drafts, with prompt lookup, and with the drafter too if the bundle
 has one, in turn, by the same engine and seed; a different token or log-probability ends the run.

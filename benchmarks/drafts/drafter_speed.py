@@ -1,8 +1,8 @@
 """Measure the speed of a trained drafter on held-out prompts, next to lookup and plain decoding.
 
-    python -m benchmarks.drafter_speed drafting --rounds 3
+    python -m benchmarks.drafts.drafter_speed drafting --rounds 3
 
-The prompts are the held-out ones of `benchmarks.drafter_texts`. Each is answered in turns as a
+The prompts are the held-out ones of `drafter_texts.py`. Each is answered in turns as a
 server does with `--speculation off`, `lookup` and `auto`. The run ends with an error if an answer
 has other tokens than without drafts. A speed counts the tokens after the first one of each answer;
 the ratios compare it with the speed of `off`.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.drafter_texts import MODES, TEMPERATURES, Writer, prompts
+from benchmarks.drafts.drafter_texts import MODES, TEMPERATURES, Writer, prompts
 from benchmarks.inputs import existing_bundle
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores

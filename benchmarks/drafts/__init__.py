@@ -1,0 +1,1 @@
+"""Speed and acceptance of drafted tokens."""
