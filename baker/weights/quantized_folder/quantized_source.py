@@ -63,7 +63,8 @@ class QuantizedFolder(SourceInFront):
         """`settings` are the `quantization_config`."""
         super().__init__(base)
         settings = _as_known(settings)
-        name = str(settings.get("quant_method"))
+        # MLX names no method.
+        name = str(settings.get("quant_method", "mlx" if "group_size" in settings else None))
         if name not in METHODS:
             known = ", ".join((*METHODS, _AUTO_ROUND[0]))
             raise UnsupportedType(

@@ -25,7 +25,7 @@ PROCESSOR = "preprocessor_config.json"
 FEATURE_EXTRACTOR = "feature_extractor"
 # What the tools that quantize folders write. The weights are read by it: see
 # baker/weights/quantized_folder.
-QUANTIZED = ("quantization_config", "compression_config")
+QUANTIZED = ("quantization_config", "compression_config", "quantization")
 # Where ModelOpt writes it, at first in this file alone.
 MODELOPT = "hf_quant_config.json"
 # The object in this file: the tokens whose logits score a pair.
