@@ -28,6 +28,8 @@ INT8_MAX = 127
 _INT12_MAX, _INT12_STEPS = 127 * 16 + 7, 16
 # The largest magnitude of a Q5_0 integer.
 _Q5_0_MAX = 16
+# Q5_0 becomes 0, 4 ... 64: the upper four of eight bits have to approximate it in an output head.
+_Q5_0_STEPS = 4
 # Rows that are tried before a search for better scales, and the part of the squared error that may
 # be left for it to be worth its time: of values that had no lattice 0.8 is left, of Q6_K's 0.6.
 _SAMPLE = 16
@@ -127,7 +129,7 @@ def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
 def int8_groups(block: NDArray[np.float32]) -> IntegerBlock:
     """Quantize f32 (N, K) to int8 with one scale, a value of f16, per 32 columns.
 
-    What was stored as Q8_0 or Q5_0 keeps its integers. The scale of another group is max |w| / 127,
+    What was stored as Q8_0 or Q5_0 keeps its values. The scale of another group is max |w| / 127,
     or the best of max |w| / 127, ... / 64 where that is much better: values that had 4 or 6 bits
     lie nearly on the multiples of one of them. Raises NotFiniteError for NaN, infinity and what is
     too large for an f16 scale.
@@ -152,7 +154,7 @@ def int8_groups(block: NDArray[np.float32]) -> IntegerBlock:
 def _int8_scales(groups: NDArray[np.float32], *, has_lattice: bool) -> NDArray[np.float32]:
     """The scales f32 (N,), values of f16, of groups f32 (N, 32): see int8_groups."""
     largest = _largest(groups)
-    scales = _f16(largest / np.float32(_Q5_0_MAX))
+    scales = _f16(largest / np.float32(_Q5_0_STEPS * _Q5_0_MAX))
     # A few columns show of nearly every group that it is not exact.
     exact = _errors(groups[:, :_FEW], scales) == 0
     if exact.any():

@@ -66,6 +66,15 @@ def test_groups_keep_the_values_of_gguf_blocks_exactly(quantization: str) -> Non
     np.testing.assert_array_equal(restored_groups(values), values)
 
 
+def test_the_upper_bits_of_each_group_approximate_it() -> None:
+    """An output head reads the lower four bits of few rows alone."""
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    for quantization in (gguf.GGMLQuantizationType.Q5_0, gguf.GGMLQuantizationType.Q4_0):
+        values = gguf.quants.dequantize(gguf.quants.quantize(block, quantization), quantization)
+        integers = int8_groups(values).integers.reshape(-1, 32)
+        assert np.abs(integers).max(axis=1).min() >= 60
+
+
 @given(MAGNITUDES.filter(lambda size: 2.0**-6 <= size <= 2.0**15), st.integers(0, 99))
 def test_groups_round_to_half_a_step(magnitude: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
