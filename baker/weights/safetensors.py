@@ -67,6 +67,7 @@ _NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
     "I8": np.dtype("i1"),
+    "U32": np.dtype("<u4"),
     "U8": np.dtype("u1"),
 }
 _MODE = "pooling_mode_"

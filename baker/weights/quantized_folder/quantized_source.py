@@ -12,6 +12,7 @@ from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
 from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
 from hearthd.baker.weights.quantized_folder.fp8 import FP8
 from hearthd.baker.weights.quantized_folder.gptq import GPTQ
+from hearthd.baker.weights.quantized_folder.mlx import MLX
 from hearthd.baker.weights.quantized_folder.modelopt import MODELOPT
 from hearthd.baker.weights.quantized_folder.mxfp4 import MXFP4_EXPERTS
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
@@ -39,6 +40,7 @@ METHODS: Mapping[str, Method] = {
     "bitsandbytes": BITSANDBYTES,
     "mxfp4": MXFP4_EXPERTS,
     "modelopt": MODELOPT,
+    "mlx": MLX,
 }
 # AutoRound stores matrices as other methods do: auto_round/inference/backend.py has its names.
 _AUTO_ROUND = ("auto-round", "intel/auto-round")
@@ -63,8 +65,7 @@ class QuantizedFolder(SourceInFront):
         """`settings` are the `quantization_config`."""
         super().__init__(base)
         settings = _as_known(settings)
-        # MLX names no method.
-        name = str(settings.get("quant_method", "mlx" if "group_size" in settings else None))
+        name = str(settings.get("quant_method"))
         if name not in METHODS:
             known = ", ".join((*METHODS, _AUTO_ROUND[0]))
             raise UnsupportedType(
@@ -153,8 +154,10 @@ def quantization_settings(metadata: Mapping[str, Any]) -> Mapping[str, Any] | No
 def _as_known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of the method that stores matrices in the same way.
 
-    Old versions of transformers did not write the name of bitsandbytes.
+    Old versions of transformers did not write the name of bitsandbytes, and MLX writes none.
     """
+    if "quant_method" not in settings and "group_size" in settings:
+        return {**settings, "quant_method": "mlx"}
     if "quant_method" not in settings and any(key.startswith("load_in_") for key in settings):
         return {**settings, "quant_method": "bitsandbytes"}
     if settings.get("quant_method") in _AUTO_ROUND:

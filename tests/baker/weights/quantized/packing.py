@@ -1,7 +1,7 @@
 """Random matrices as tools for quantization store them, and their values by the formulas.
 
-Written from the published formats (AutoAWQ, AutoGPTQ, compressed-tensors, bitsandbytes), with no
-code of Hearth. `K` inputs are columns, `N` outputs are rows.
+Written from the published formats (AutoAWQ, AutoGPTQ, compressed-tensors, bitsandbytes, MLX), with
+no code of Hearth. `K` inputs are columns, `N` outputs are rows.
 """
 
 from __future__ import annotations
@@ -286,6 +286,28 @@ def bitnet(*, divides: bool = False) -> Callable[[np.random.Generator, int, int]
         numbers = digits.astype(np.float32) - 1
         return Packed(
             tensors={"weight": packed, "weight_scale": stored}, values=numbers * np.float32(0.125)
+        )
+
+    return pack
+
+
+def mlx(bits: int) -> Callable[[np.random.Generator, int, int], Packed]:
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        groups = columns // GROUP
+        q = rng.integers(0, 1 << bits, (rows, columns))
+        scale = scales(rng, bits, rows, groups).astype(ml_dtypes.bfloat16)
+        bias = rng.normal(0, 0.1, (rows, groups)).astype(ml_dtypes.bfloat16)
+        text = [sum(int(n) << bits * i for i, n in enumerate(row)) for row in q]
+        words = [row.to_bytes(columns * bits // 8, "little") for row in text]
+        grouped = q.reshape(rows, groups, GROUP).astype(np.float32)
+        values = grouped * scale.astype(np.float32)[..., None]
+        return Packed(
+            tensors={
+                "weight": np.frombuffer(b"".join(words), "<u4").reshape(rows, -1),
+                "scales": scale,
+                "biases": bias,
+            },
+            values=(values + bias.astype(np.float32)[..., None]).reshape(rows, columns),
         )
 
     return pack

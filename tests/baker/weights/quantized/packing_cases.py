@@ -15,6 +15,7 @@ from tests.baker.weights.quantized.packing import (
     gptq,
     int_quantized,
     llm_int8,
+    mlx,
     modelopt,
     nf4,
     pack_quantized,
@@ -145,6 +146,15 @@ CASES: Mapping[str, Case] = {
         storage="int2-g64",
         pack=bitnet(divides=True),
     ),
+    **{
+        f"mlx_{bits}": Case(
+            settings={"group_size": GROUP, "bits": bits},
+            type=f"MLX int{bits}",
+            storage=None,
+            pack=mlx(bits),
+        )
+        for bits in (3, 4, 8)
+    },
     "llm_int8": Case(
         settings={"quant_method": "bitsandbytes", "load_in_8bit": True},
         type="bitsandbytes int8",
