@@ -55,7 +55,7 @@ def program_of(architecture: str, options: ProgramOptions = OPTIONS, **changes: 
 @pytest.mark.parametrize("architecture", each_architecture())
 def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
     program = fused_program(architecture)
-    assert len(program.fusions) == len(program.entry_points) == 6
+    assert len(program.fusions) == len(program.entry_points) == 5
     for point, counts in program.fusions.items():
         assert dict(counts) == expected(architecture, point, LAYERS), point
 

@@ -164,7 +164,7 @@ FILES = {
     "qwen2moe": File(varies="qwen2", templates=("chatml",)),
     "qwen2vl": File(varies="qwen2", templates=("chatml",)),
     "qwen25vl_images": File(),
-    "qwen2vl_images": File(varies="qwen25vl_images"),
+    "qwen2vl_images": File(),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
     "qwen3next": File(varies="qwen35moe", templates=("qwen 3",)),

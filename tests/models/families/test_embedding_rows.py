@@ -42,13 +42,12 @@ def test_the_row_of_a_token_gives_the_bits_of_the_token(architecture: str, preci
     device = Device(program_of(architecture, options))
     rows = embeddings(device.program, TOKENS, device.weights)
     tokens = np.where(READS_ROW, NO_TOKEN, TOKENS)
-    for size in ("8", "first_8"):
-        expected = read(device, f"prefill_{size}", np.array(TOKENS))
-        unread = np.where(READS_ROW[:, None], rows, np.float32(np.nan))
-        actual = read(device, f"prefill_rows_{size}", tokens, unread)
-        assert all(map(np.array_equal, actual, expected))
-        other = read(device, f"prefill_rows_{size}", tokens, unread[:, ::-1])
-        assert not all(map(np.array_equal, other, expected))
+    expected = read(device, "prefill_8", np.array(TOKENS))
+    unread = np.where(READS_ROW[:, None], rows, np.float32(np.nan))
+    actual = read(device, "prefill_rows_8", tokens, unread)
+    assert all(map(np.array_equal, actual, expected))
+    other = read(device, "prefill_rows_8", tokens, unread[:, ::-1])
+    assert not all(map(np.array_equal, other, expected))
 
 
 @pytest.mark.parametrize("adapters", [0, 2])
@@ -56,7 +55,7 @@ def test_a_program_reads_rows_only_if_it_is_asked_to(adapters: int) -> None:
     options = replace(OPTIONS, adapters=adapters)
     names = [point.name for point in options.entry_points()]
     with_rows = [point.name for point in replace(options, reads_rows=True).entry_points()]
-    added = ["prefill_rows_8", "prefill_rows_first_8"]
+    added = ["prefill_rows_8"]
     if adapters:
         added += [f"{name}_adapted" for name in added]
     assert sorted(with_rows) == sorted([*names, *added])
