@@ -64,7 +64,7 @@ RECURRENCES = {
 }
 # Matrices of a recurrent layer besides the first one and the last one.
 _OF_RECURRENCE = {"gated_delta_rule": 3, "selective_scan": 2}
-ROUTER = ("few_router_logits", "top_indices", "expert_factors", "expert_sum")
+ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
     "afmoe": Counts(norms=("residual_norm", 2), rotations="norm_rope", gated=True),

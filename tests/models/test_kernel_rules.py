@@ -69,7 +69,7 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
 
 # Of three tokens, and 8 or 64 experts.
 ROUTER_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
-    "few_router_logits": {"weight": (8, 64)},
+    "router_logits": {"weight": (8, 64)},
     "expert_factors": {"weight": (64,), "chosen": (3, 2)},
     "expert_sum": {"y": (1, 3)},
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.activations import sigmoid, softmax
-from hearthd.models.dsl.functions.products import PROJECTED_ROWS, matmul_transposed
+from hearthd.models.dsl.functions.products import matmul_transposed
 from hearthd.models.dsl.functions.selection import gather, top_indices
 from hearthd.models.dsl.functions.shapes import along_axes
 
@@ -25,7 +25,6 @@ __all__ = [
     "SOFTMAX",
     "expert_factors",
     "expert_sum",
-    "few_router_logits",
     "in_best_groups",
     "router_logits",
 ]
@@ -35,19 +34,13 @@ __all__ = [
 SCORES = SOFTMAX, SIGMOID, CHOSEN = "softmax", "sigmoid", "softmax of the chosen"
 
 
+@composite()
 def router_logits(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T for x (N, E) and W (X, E): the logits of experts (N, X).
 
-    The matrix is small and stays f32: a rounding would send tokens to other experts.
+    The matrix is small and stays f32: a rounding would send tokens to other experts. A token's
+    logits must not depend on how many others are read with it, so one kernel computes all of them.
     """
-    if x.shape[0] <= PROJECTED_ROWS:
-        return few_router_logits(x, weight)
-    return matmul_transposed(x, weight, dtype=x.dtype)
-
-
-@composite()
-def few_router_logits(x: Tensor, weight: Tensor) -> Tensor:
-    """`router_logits` of at most PROJECTED_ROWS tokens, which has a kernel."""
     return matmul_transposed(x, weight, dtype=x.dtype)
 
 

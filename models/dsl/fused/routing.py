@@ -16,7 +16,7 @@ from hearthd.models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-__all__ = ["expert_factors", "expert_sum", "few_router_logits", "top_indices"]
+__all__ = ["expert_factors", "expert_sum", "router_logits", "top_indices"]
 
 _LANES = 16  # as the kernels have them
 _MAX_EXTENT, _MAX_CHOSEN = 4096, 64  # as they have room for
@@ -30,13 +30,12 @@ def _shares(count: int) -> tuple[int, int]:
     return share, -(-count // share)
 
 
-# --- few_router_logits
+# --- router_logits
 
 
 def _logit_limits(types: Types, _: Attrs) -> None:
     x, weight = types
     require_rows(x)
-    require(x.shape[0] <= f.PROJECTED_ROWS, f"at most {f.PROJECTED_ROWS} rows")
     require(weight == x.with_shape(weight.shape[0], x.shape[1]), "a matrix f32 (X, E)")
 
 
@@ -51,10 +50,10 @@ def _logit_kernel(types: Types, result: TensorType, _: Attrs) -> Kernel:
     )
 
 
-few_router_logits: Fused = Fused(
-    name="few_router_logits",
-    doc=f"`f.few_router_logits` of x f32 (N, E), N <= {f.PROJECTED_ROWS}, and W f32 (X, E).",
-    reference=f.few_router_logits.op.reference,
+router_logits: Fused = Fused(
+    name="router_logits",
+    doc="`f.router_logits` of rows f32 (N, E) and a matrix f32 (X, E).",
+    reference=f.router_logits.op.reference,
     limits=_logit_limits,
     kernel=_logit_kernel,
     samples=lambda rng: [

@@ -244,9 +244,9 @@ KERNEL_RULES = (
         replacement=lambda h: (fused.squared_relu(h),),
     ),
     Rule(
-        name="few_router_logits",
-        pattern=(node(f.few_router_logits.op, h, weight),),
-        replacement=lambda h, weight: (fused.few_router_logits(h, weight),),
+        name="router_logits",
+        pattern=(node(f.router_logits.op, h, weight),),
+        replacement=lambda h, weight: (fused.router_logits(h, weight),),
     ),
     Rule(
         name="top_indices",  # the choice of experts

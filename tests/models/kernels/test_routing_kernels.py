@@ -119,9 +119,9 @@ def test_logits_of_experts_are_products_in_f32(
     rng = np.random.default_rng(experts)
     x, weight = (rng.normal(size=(n, columns)).astype(np.float32) for n in (rows, experts))
     out = np.full((rows, experts), np.nan, np.float32)
-    actual = kernels("few_router_logits", (x, weight), out)
+    actual = kernels("router_logits", (x, weight), out)
     expected = x.astype(np.float64) @ weight.T.astype(np.float64)
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
     for row in range(rows):
-        one = kernels("few_router_logits", (x[row : row + 1].copy(), weight), out[:1].copy())
+        one = kernels("router_logits", (x[row : row + 1].copy(), weight), out[:1].copy())
         assert np.array_equal(one[0], actual[row])
