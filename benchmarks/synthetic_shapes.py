@@ -155,6 +155,7 @@ SIZES: Mapping[str, DecoderConfig] = {
 _SHARED: Mapping[type, Architecture[Any]] = {
     DecoderConfig: llama.ARCHITECTURE,
     ExpertsConfig: qwen3moe.ARCHITECTURE,
+    nemotron_h.Config: nemotron_h.ARCHITECTURE,
 }
 TABLE_NAME, _FINAL_NORM = "token_embd.weight", "norm.weight"
 

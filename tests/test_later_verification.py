@@ -200,7 +200,7 @@ def test_a_server_compares_its_bundles_when_it_listens(
 
     for name, value in (
         ("bound_free_memory", lambda: None),
-        ("logs", SimpleNamespace(configure=lambda *_: None)),
+        ("logs", SimpleNamespace(configure=lambda *_: None, report_crashes=lambda: None)),
         ("with_bundles", lambda *_: loaded),
         ("open_pool", lambda *_: pool),
         ("_announce", lambda *_: steps.append("announced")),

@@ -150,7 +150,7 @@ def test_native_weights_have_no_error(source: QuantizedWeights) -> None:
     meter = Meter(source, GEMMA, GROUPED, [tuple(TOKENS[:32])])
     divergences = {name: meter.measure(name).mean for name in ("native", "int8-g32")}
     assert divergences["native"] < 5e-9
-    assert divergences["native"] < 0.25 * divergences["int8-g32"]
+    assert 3 * divergences["native"] < divergences["int8-g32"]
 
 
 def test_interleaved_rows_are_ordered_with_their_scales(
