@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.config_json import ConfigJson
@@ -19,10 +17,10 @@ from hearthd.models.decoder.linear_biases import BiasedAttention, BiasedConfig, 
 from hearthd.models.decoder.tensor_names import JOINED_HEADS, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
+from hearthd.models.families.olmo import ClippedAttention
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +30,8 @@ class Config(BiasedConfig):
     clip: float | None = None
 
 
-class ClippedAttention(BiasedAttention):
+class MptAttention(ClippedAttention, BiasedAttention):
     """Attention with linear biases, whose heads may be bounded."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.clip = config.clip
-
-    @override
-    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = super().heads(x)
-        if self.clip is None:
-            return query, key, value
-        bounds = -self.clip, self.clip
-        return f.clamp(query, *bounds), f.clamp(key, *bounds), f.clamp(value, *bounds)
 
 
 def _norm(width: int, eps: float) -> nn.LayerNorm:
@@ -57,7 +43,7 @@ class Mpt(BiasedModel):
 
     def __init__(self, config: Config) -> None:
         blocks = [
-            Block(config, ClippedAttention(config), PlainMLP(config, f.gelu), _norm)
+            Block(config, MptAttention(config, config.clip), PlainMLP(config, f.gelu), _norm)
             for _ in range(config.layers)
         ]
         super().__init__(config, blocks)

@@ -39,9 +39,9 @@ class Config(DecoderConfig):
 class ClippedAttention(Attention):
     """Attention whose heads have no values above a bound, or below the negative one."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig, clip: float | None) -> None:
         super().__init__(config)
-        self.clip = config.clip
+        self.clip = clip
 
     @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,7 +58,7 @@ class Olmo(DecoderModel):
 
     def __init__(self, config: Config) -> None:
         blocks = [
-            Block(config, ClippedAttention(config), MLP(config), _norm)
+            Block(config, ClippedAttention(config, config.clip), MLP(config), _norm)
             for _ in range(config.layers)
         ]
         super().__init__(config, blocks)
