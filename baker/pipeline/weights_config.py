@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import ArchitectureFiles
 
-# Architectures of language models whose tokens see those after them. Their tensors are those of
-# Llama or Qwen, so that they would be read as these.
+# Architectures of language models whose tokens see later tokens. Their tensors have the names of
+# Llama's or Qwen's, so they would be read as Llama or Qwen.
 _DIFFUSION = frozenset(("diffusion_gemma", "dream", "llada", "llada_moe", "rnd1"))
 
 

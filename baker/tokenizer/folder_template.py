@@ -21,7 +21,7 @@ TEMPLATE_FILES = (_JINJA, _JSON, TOKENIZER_CONFIG, ALL_PROCESSORS)
 
 
 def folder_template(folder: Path) -> str | None:
-    """The chat template (Jinja), or None if there is none.
+    """The chat template (Jinja), or None if no file has one.
 
     A processor of images or sound prefers other files than a tokenizer, as in transformers. Raises
     TokenizerError or BadFile for a file that cannot be read.

@@ -1,6 +1,7 @@
-"""Phi-3.5-MoE and Phi-mini-MoE: two experts of each token, each weighed among those near its score.
+"""Phi-3.5-MoE and Phi-mini-MoE: two experts for each token.
 
-The router is that of transformers; llama.cpp normalizes a softmax. Source: "GRIN: GRadient-INformed
+The factor of an expert is its softmax over the experts whose scores are near its own, as in
+transformers; llama.cpp normalizes a softmax over all. Source: "GRIN: GRadient-INformed
 MoE" (2024) and the model `phimoe` of transformers.
 """
 

@@ -18,6 +18,7 @@ from hearthd.baker.pipeline.memory_plan import program_memory
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.bundle import VMFB, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.runtime.language_model import IreeRuntime
 from tests.conftest import Silent, options_for
 from tests.models.families.cases import random_tensors
@@ -52,7 +53,7 @@ def logits(bundle: Path, manifest: LanguageManifest) -> NDArray[np.float32]:
     caches = runtime.device.expert_caches
     assert (caches is not None and 0 < caches.slots < 16) == (manifest.footprint.experts > 0)
     runtime.prefill(0, list(range(40)), 0)
-    return np.array(runtime.decode([0], [40], [40], [True]))
+    return np.array(runtime.decode([0], [40], [40], [ALL_LOGITS]))
 
 
 @pytest.mark.nightly

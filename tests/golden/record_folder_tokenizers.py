@@ -156,7 +156,7 @@ def cases() -> dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]]:
 
 
 def decoder_from(first: int) -> dict[str, Any]:
-    """Added tokens, whose ids follow those of a vocabulary of `first` tokens."""
+    """Added tokens, which have the ids from `first` on, after the vocabulary's."""
     return {
         str(first + i): {"content": name, "special": name != "<tool>", "normalized": False}
         for i, name in enumerate(ADDED)

@@ -94,11 +94,12 @@ def test_the_manifest_states_the_caches(bundle: Path) -> None:
 def test_the_manifest_states_the_activations(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert manifest.activations == program_options(manifest).activations
-    product = "linear_int8_g32_a8" if manifest.activations == "int8" else "linear_int8_g32"
+    suffix = "_a8" if manifest.activations == "int8" else ""
+    product = {f"linear_int8_g32{suffix}", f"linear_int8_g32_rounded{suffix}"}
     products = {name for name in manifest.provenance.kernels.names if name.startswith("linear_")}
     head = {"linear_coarse_int8_g32_upper", "linear_coarse_and_fine_int8_g32_upper"}
     head |= {"linear_refined_int8_g32_upper"}
-    assert products == {product, *head, "linear_refined_int4_g32"}
+    assert products == {*product, *head, "linear_refined_int4_g32"}
     assert manifest.tolerance >= ACTIVATION_TOLERANCE[manifest.activations]
     printed = io.StringIO()
     show(bundle, Console(file=printed, width=200))
@@ -118,19 +119,19 @@ def test_a_restored_prompt_has_the_same_bits(runtime: IreeRuntime) -> None:
 
 def test_a_sequence_has_the_same_bits_in_a_batch(runtime: IreeRuntime) -> None:
     read(runtime, 0, 140)
-    alone = [runtime.decode([0], [TOKENS[p]], [p], [True])[0] for p in range(140, 144)]
+    alone = [runtime.decode([0], [TOKENS[p]], [p], [ALL_LOGITS])[0] for p in range(140, 144)]
     read(runtime, 0, 140)
     read(runtime, 1, 70)
     for step, row in enumerate(alone):
         positions = [140 + step, 70 + step]
         tokens = [TOKENS[p] for p in positions]
-        both = runtime.decode([0, 1], tokens, positions, [True, True])
+        both = runtime.decode([0, 1], tokens, positions, [ALL_LOGITS] * 2)
         assert np.array_equal(both[0], row)
 
 
 def test_verified_tokens_have_the_bits_of_decoded_ones(runtime: IreeRuntime) -> None:
     read(runtime, 0, 140)
-    decoded = [runtime.decode([0], [TOKENS[p]], [p], [True])[0] for p in range(140, 144)]
+    decoded = [runtime.decode([0], [TOKENS[p]], [p], [ALL_LOGITS])[0] for p in range(140, 144)]
     read(runtime, 1, 140)
     verified = runtime.verify(1, TOKENS[140:144], 140, margin=ALL_LOGITS)
     assert all(map(np.array_equal, verified, decoded))

@@ -45,7 +45,7 @@ _SAMPLE = 1000  # bytes of a body that tell how many values the rest has
 _MAX_WAIT = 5.0  # seconds for memory to become free
 _MAX_WAITING = 16  # bodies, each with a message that does not count yet
 _PATIENCE = 0.5  # seconds that a body's memory is kept for its client
-# A body is slow when it has arrived for so many seconds, at fewer bytes per second.
+# A body is slow if it has arrived for more than 10 seconds, at fewer than 20,000 bytes per second.
 _SLOW_AFTER, _SLOW_RATE = 10.0, 20_000
 
 

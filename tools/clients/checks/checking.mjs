@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-// The packages are those of the current folder, not of this file's.
+// Packages are imported from the current folder, not from this file's.
 const from = createRequire(join(process.cwd(), "package.json"));
 export const load = (name) => import(pathToFileURL(from.resolve(name)).href);
 

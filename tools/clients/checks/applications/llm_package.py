@@ -42,7 +42,7 @@ class Models:
         return "".join(self._model.prompt(GREETING, key="none"))
 
     def tools(self, *, stream: bool = False) -> None:
-        """Two turns, of which the first one calls a tool."""
+        """Two turns; the first one calls a tool."""
         conversation = self._model.conversation(tools=[get_weather])
         for question in (prompt_of((TOOL["name"], CITY)), NEXT):
             answer = conversation.chain(question, key="none", stream=stream).text()

@@ -50,7 +50,7 @@ class Agents:
         )
 
     async def _messages(self, prompt: str, folder: Path | str, **fields: Any) -> list[Any]:
-        """The messages of a prompt, of which the last one is the result."""
+        """The messages of a prompt; the last one is the result."""
         answer = self._package.query(prompt=prompt, options=self._options(folder, **fields))
         messages = [message async for message in answer]
         require(not messages[-1].is_error, messages[-1].result)

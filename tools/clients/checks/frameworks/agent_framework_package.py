@@ -49,7 +49,7 @@ class Agents:
         return "".join([part.text async for part in parts])
 
     async def tools(self, tool: Any = get_weather, *, stream: bool = False) -> None:
-        """Two turns of a session, of which the first one calls a tool."""
+        """Two turns of a session; the first one calls a tool."""
         agent = self.agent(tools=[tool])
         session = agent.create_session()
         answer = ""
@@ -71,7 +71,7 @@ class Agents:
         return (await self.agent().run(QUESTION, options=options)).value.city is not None
 
     async def call_mcp(self) -> None:
-        """Two turns, of which the first one calls a tool of an MCP server."""
+        """Two turns; the first one calls a tool of an MCP server."""
         program, *arguments = COMMAND
         tool = self._package.MCPStdioTool(name=NAME, command=program, args=arguments)
         async with tool:

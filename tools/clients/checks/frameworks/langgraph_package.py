@@ -25,7 +25,7 @@ _THREAD = {"configurable": {"thread_id": "a"}}
 
 
 class Graphs:
-    """Graphs whose model is that of a server, by chat completions or responses."""
+    """Graphs that call a model of a server, by chat completions or responses."""
 
     def __init__(self, base: str, model: str, *, responses: bool) -> None:
         self._create: Any = importlib.import_module("langchain.agents").create_agent
@@ -34,7 +34,7 @@ class Graphs:
         )
 
     async def tools(self, *, stream: bool = False) -> None:
-        """Two turns, of which the second one knows the first by the graph's memory."""
+        """Two turns; the second one knows the first by the graph's memory."""
         memory = importlib.import_module("langgraph.checkpoint.memory").InMemorySaver()
         graph = self._create(self._model, tools=[get_weather], checkpointer=memory)
         for question in (prompt_of((TOOL["name"], CITY)), NEXT):

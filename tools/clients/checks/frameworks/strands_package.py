@@ -40,7 +40,7 @@ class Agents:
         return "".join([event.get("data", "") async for event in events])
 
     async def streamed_tools(self) -> None:
-        """Two turns, of which the first one calls a tool."""
+        """Two turns; the first one calls a tool."""
         agent = self._agent(tools=[self._package.tool(get_weather)])
         for question in (prompt_of((TOOL["name"], CITY)), NEXT):
             answer = str(await agent.invoke_async(question))
