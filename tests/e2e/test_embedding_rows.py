@@ -89,7 +89,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     )
     manifest, runtime = open_bundle(bundle, threads=1)
     assert program_options(manifest).reads_rows
-    assert len([name for name in runtime.variants() if "prefill_rows" in name]) == 2
+    assert len([name for name in runtime.variants() if "prefill_rows" in name]) == 1
     program = traced(manifest)
     parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
     chunks = [TEXT[start : start + CHUNK] for start in range(0, len(TEXT), CHUNK)]
