@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Kinds of entry points that also return the hidden states of their tokens.
 _WITH_STATES = ("decode", "verify")
+_PIECE = 1 << 14  # logits whose probabilities are computed together
 
 
 class ReadToken(NamedTuple):
@@ -150,4 +151,6 @@ class DeviceDrafter(BundleDrafter):
 def most_likely(logits: NDArray[np.float32]) -> tuple[int, float]:
     """The index of the largest logit of a row, and its probability."""
     best = int(logits.argmax())
-    return best, float(1 / np.exp(logits - logits[best]).sum())
+    # A new array as large as a row of 262,144 logits takes longer than its values, for its pages.
+    pieces = (logits[at : at + _PIECE] for at in range(0, len(logits), _PIECE))
+    return best, 1 / sum(float(np.exp(piece - logits[best]).sum()) for piece in pieces)
