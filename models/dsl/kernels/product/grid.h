@@ -140,7 +140,6 @@ INLINE Bytes interleave(Bytes a, Bytes b, int is_upper) {
 }
 
 #ifdef HAS_LOOK_UP_MANY
-typedef uint16_t u16x32 __attribute__((vector_size(64)));
 #define TWICE(a) a, a
 #define TWICE_2(a) TWICE(a), TWICE(a + 1)
 #define LOWER_TWICE(a) TWICE_2(a / 2), TWICE_2(a / 2 + 2)
