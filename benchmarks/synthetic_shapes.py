@@ -17,10 +17,10 @@ from hearthd.models.decoder.config.decoder_config import (
     not_every_nth,
 )
 from hearthd.models.decoder.config.gguf_metadata import ROPE_DIVISORS
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.experts import ExpertsConfig, after_dense_layers
 from hearthd.models.decoder.gemma4_config import Gemma4Config
-from hearthd.models.decoder.mamba_layers import MambaConfig
-from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from hearthd.models.families import (
@@ -224,9 +224,9 @@ def _shape_in_file(name: str, shape: tuple[int, ...], config: DecoderConfig) -> 
     """The shape of a parameter in a file, where experts have matrices, and Mamba-2 columns."""
     if isinstance(config, ExpertsConfig) and name.endswith(_EXPERT_MATRICES):
         return config.experts, shape[0] // config.experts, shape[1]
-    if isinstance(config, MambaConfig) and name.endswith((DECAYS, "ssm_d")):
+    if isinstance(config, Mamba2Config) and name.endswith((DECAYS, "ssm_d")):
         return (*shape, 1)
-    if isinstance(config, MambaConfig) and name.endswith("ssm_norm.weight"):
+    if isinstance(config, Mamba2Config) and name.endswith("ssm_norm.weight"):
         return config.ssm_groups, shape[0] // config.ssm_groups
     return shape
 
@@ -241,7 +241,7 @@ def window_of(config: DecoderConfig) -> int | None:
 def keys_of(config: DecoderConfig) -> dict[str, object]:
     """The GGUF keys that only a model of this kind has, without the name of its architecture."""
     keys = _expert_keys(config) if isinstance(config, ExpertsConfig) else {}
-    if isinstance(config, MambaConfig):
+    if isinstance(config, Mamba2Config):
         keys |= {
             "ssm.conv_kernel": config.taps,
             "ssm.state_size": config.ssm_state,

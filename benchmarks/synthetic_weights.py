@@ -56,9 +56,9 @@ from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
 from hearthd.models.catalog import ASSISTANTS
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
-from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.shared_cache import SharedCacheConfig
 from hearthd.models.dsl.matrix_format import MXFP4
 

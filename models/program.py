@@ -78,11 +78,10 @@ class ProgramOptions(StorageOptions):
                     sound
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
-    draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the layer of a checkpoint
-                    that predicts further tokens (models/decoder/mtp.py) if the configuration of the
-                    model has it, otherwise a tuned one (models/decoder/drafter.py)
+    draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the MTP layer of the
+                    checkpoint if the configuration of the model has one, otherwise a tuned one;
+                    see models/decoder/drafting/
     draft_model     a small language model that drafts these tokens in their place
-                    (models/decoder/draft_model.py)
     adapters        places for LoRA adapters; 0 for none
     adapter_rank    the largest rank of an adapter
     """

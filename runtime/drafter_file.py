@@ -1,4 +1,4 @@
-"""The file of a drafter, which models/decoder/drafter.py describes.
+"""The file of a drafter, which models/decoder/drafting/drafter.py describes.
 
 A safetensors file with the parameters of the layer by their names in the model, `drafter.layer...`,
 and `head_tokens`, (T,): the tokens that can be drafted, ascending. T is a multiple of 16, as the

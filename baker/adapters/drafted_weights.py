@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from hearthd.baker.weights.source import BadFile, WeightSource, block_shapes
 from hearthd.baker.weights.source_in_front import SourceInFront
-from hearthd.models.decoder.drafter import Drafter, head_matrix
-from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.drafting.drafter import Drafter, head_matrix
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import MTP_MODULE
 from hearthd.runtime.drafter_file import read_drafter
 

@@ -43,8 +43,8 @@ from hearthd.bundle import MIN_CONTEXT
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape
+from hearthd.models.decoder.drafting.mtp import MtpConfig, drafted_tokens
 from hearthd.models.decoder.experts import ExpertsConfig
-from hearthd.models.decoder.mtp import MtpConfig, drafted_tokens
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
 

@@ -1,4 +1,4 @@
-"""Tuning of a drafter: trains the layer of models/decoder/drafter.py, with the model frozen."""
+"""Trains the layer of models/decoder/drafting/drafter.py; the model is frozen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hearthd.baker.tuning.training_program import (
     with_frozen_weights,
 )
 from hearthd.bundle import DRAFTER
-from hearthd.models.decoder.drafter import (
+from hearthd.models.decoder.drafting.drafter import (
     DEPTH,
     Drafter,
     drafter_loss_graph,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from hearthd.bundle import PADDING
 from hearthd.models.cache_buffers import cache_types
-from hearthd.models.decoder.assistant import Assistant, AssistantDrafter
-from hearthd.models.decoder.draft_model import DraftModel
-from hearthd.models.decoder.drafter import TunedDrafter
+from hearthd.models.decoder.drafting.assistant import Assistant, AssistantDrafter
+from hearthd.models.decoder.drafting.draft_model import DraftModel
+from hearthd.models.decoder.drafting.drafter import TunedDrafter
+from hearthd.models.decoder.drafting.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.kv_cache import LayerCache
-from hearthd.models.decoder.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tower_entry_points import (
     block_sizes,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import CacheSpec, EntryPoint
     from hearthd.models.config import ModelConfig
-    from hearthd.models.decoder.drafter import ProgramDrafter
+    from hearthd.models.decoder.drafting.drafter import ProgramDrafter
     from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ProgramOptions

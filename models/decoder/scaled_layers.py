@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.decoder.layers import MLP, Attention
-from hearthd.models.decoder.mamba_layers import Mamba2
+from hearthd.models.decoder.recurrent.mamba2 import Mamba2
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
-    from hearthd.models.decoder.mamba_layers import MambaConfig
+    from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
     from hearthd.models.dsl.graph import Tensor
 
 
@@ -54,7 +54,7 @@ class ScaledMamba(Mamba2):
 
     def __init__(
         self,
-        config: MambaConfig,
+        config: Mamba2Config,
         *,
         norm: bool,
         input_scales: Sequence[float],

@@ -15,7 +15,12 @@ from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import FULL, from_config_json
 from hearthd.models.decoder.layers import MLP
-from hearthd.models.decoder.mamba_layers import Mamba2, MambaConfig, mamba_from_gguf, mamba_names
+from hearthd.models.decoder.recurrent.mamba2 import (
+    Mamba2,
+    Mamba2Config,
+    mamba2_from_gguf,
+    mamba2_names,
+)
 from hearthd.models.families import granite
 from hearthd.models.families.granite import Granite, GraniteBlock
 
@@ -32,10 +37,10 @@ _MAMBA = {"mamba", "linear_attention"}  # the second is what transformers 5 writ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(granite.Config, MambaConfig):
+class Config(granite.Config, Mamba2Config):
     """The shape of a model; `attends` says of each layer whether it has attention."""
 
-    by_layer = (*MambaConfig.by_layer, "attends")
+    by_layer = (*Mamba2Config.by_layer, "attends")
 
     attends: tuple[bool, ...]
 
@@ -117,10 +122,10 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     if True in attends:
         of_attention = f"blk.{attends.index(True)}.attn_q.bias"
         fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)
-    return {**fields, **mamba_from_gguf(data), "attends": attends}
+    return {**fields, **mamba2_from_gguf(data), "attends": attends}
 
 
-_GGUF, _FOLDER = mamba_names("self_attn", "mamba")
+_GGUF, _FOLDER = mamba2_names("self_attn", "mamba")
 _OF_GRANITE = granite.ARCHITECTURE.tensors
 ARCHITECTURE = Architecture(
     name="granitehybrid",

@@ -19,6 +19,7 @@ from hearthd.models.decoder.config.decoder_config import (
     from_gguf_metadata,
     not_every_nth,
 )
+from hearthd.models.decoder.drafting.mtp import MtpConfig, MtpLayer
 from hearthd.models.decoder.layers import (
     MLP,
     Block,
@@ -26,9 +27,8 @@ from hearthd.models.decoder.layers import (
     GatedAttention,
     rope_table,
 )
-from hearthd.models.decoder.mtp import MtpConfig, MtpLayer
 from hearthd.models.decoder.partial_rope import PartialRopeConfig, turning_share
-from hearthd.models.decoder.recurrent_layers import (
+from hearthd.models.decoder.recurrent.delta_net import (
     DeltaNetConfig,
     GatedDeltaNet,
     delta_net_from_gguf,

@@ -20,7 +20,7 @@ from hearthd.baker.tuning.bundle_weights import BundleWeights
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile
 from hearthd.bundle import DRAFTER, PARAMETERS, LanguageManifest, read_manifest_of
-from hearthd.models.decoder.drafter import DraftLayer
+from hearthd.models.decoder.drafting.drafter import DraftLayer
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.families.gemma3 import ARCHITECTURE
 from hearthd.runtime.drafter_file import HEAD_TOKENS

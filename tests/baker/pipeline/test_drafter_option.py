@@ -10,7 +10,7 @@ from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_options import bake_options, recorded_options
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.bundle import DRAFTER
-from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from tests.baker.small_gemma import small_gemma
 from tests.e2e.test_drafter import HEAD, write_drafter
 from tests.models.families.mtp_models import CONFIGS, write_mtp_model

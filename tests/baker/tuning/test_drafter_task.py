@@ -17,7 +17,7 @@ from hearthd.baker.tuning.checkpoint import read_checkpoint
 from hearthd.baker.tuning.drafter_task import MAX_HEAD, DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import Example
 from hearthd.baker.tuning.tuning_report import TuningReport
-from hearthd.models.decoder.drafter import (
+from hearthd.models.decoder.drafting.drafter import (
     DEPTH,
     Drafter,
     drafter_loss_graph,

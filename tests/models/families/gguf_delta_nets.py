@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+    from hearthd.models.decoder.recurrent.delta_net import DeltaNetConfig
 
     Array = NDArray[Any]
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.latent_attention import LatentConfig
-from hearthd.models.decoder.mamba_layers import MambaConfig
-from hearthd.models.decoder.mtp import MtpConfig
-from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+from hearthd.models.decoder.recurrent.delta_net import DeltaNetConfig
+from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
@@ -40,7 +40,7 @@ from tests.models.families.gguf_keys import (
     SCALED,
 )
 from tests.models.families.gguf_latent import latent
-from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, selective
+from tests.models.families.gguf_mamba import MAMBA2_PARTS, falcon_scales, mamba, mamba2
 from tests.models.families.gguf_shapes import add_shape
 from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 
@@ -186,9 +186,9 @@ _CONVERTED = {
     "gpt2": gpt2,
     "granite_swa": granite_swa,
     "hy_v3": lambda name, values: iter([(name, values)]),
-    "jamba": selective,
+    "jamba": mamba,
     "llama4": _transposed_experts,
-    "mamba": selective,
+    "mamba": mamba,
     "openelm": openelm,
     "qwen3vlmoe": _transposed_experts,
     "refact": refact,
@@ -220,8 +220,8 @@ def _split(
             yield from heads_in_gguf(name, values, config)
         elif architecture in _CONVERTED:
             yield from _CONVERTED[architecture](name, values)
-        elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
-            yield mamba(name, values, config)
+        elif isinstance(config, Mamba2Config) and re.search(MAMBA2_PARTS, name):
+            yield mamba2(name, values, config)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"

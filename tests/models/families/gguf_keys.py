@@ -21,10 +21,10 @@ from tests.models.families.gguf_gemma import (
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
 from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
 from tests.models.families.gguf_mamba import (
+    mamba2_keys,
     mamba_keys,
     nemotron_keys,
     nemotron_moe_keys,
-    selective_keys,
 )
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "dots1": _corrected_experts,
     "exaone-moe": lambda config: _corrected_experts(config) | window_keys(config),
     "exaone4": window_keys,
-    "falcon-h1": mamba_keys,
+    "falcon-h1": mamba2_keys,
     "gemma-embedding": gemma_embedding_keys,
     "gemma2": gemma2_keys,
     "gemma3": gemma3_keys,
@@ -198,12 +198,12 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     },
     "granitehybrid": lambda config: {
         **_granite(config),
-        **mamba_keys(config),
+        **mamba2_keys(config),
         "rope.scaling.finetuned": False,
     },
     "granitemoe": _granite,
     "hy_v3": _sigmoids,
-    "jamba": selective_keys,
+    "jamba": mamba_keys,
     "jina-bert-v3": _rotary,
     "laguna": lambda config: {
         **_sigmoids(config),
@@ -213,8 +213,8 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "llama4": lambda _: {"interleave_moe_layer_step": 1},
-    "mamba": selective_keys,
-    "mamba2": mamba_keys,
+    "mamba": mamba_keys,
+    "mamba2": mamba2_keys,
     "mellum": window_keys,
     "minimax-m2": lambda config: {
         "expert_gating_func": 2,

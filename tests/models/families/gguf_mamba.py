@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.decoder.mamba_layers import MambaConfig
-    from hearthd.models.decoder.selective_layers import SelectiveConfig
+    from hearthd.models.decoder.recurrent.mamba import MambaConfig
+    from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
     from hearthd.models.families.falcon_h1 import Config as FalconConfig
     from hearthd.models.families.nemotron_h import Config as NemotronConfig
     from hearthd.models.families.nemotron_h_moe import Config as NemotronMoeConfig
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 # The parts of a layer's Mamba-2 in names of tensors.
-MAMBA_PARTS = r"\.(mamba|mixer)\.(in_proj|conv1d|A_log|D|dt_bias|norm|out_proj)(\.|$)"
+MAMBA2_PARTS = r"\.(mamba|mixer)\.(in_proj|conv1d|A_log|D|dt_bias|norm|out_proj)(\.|$)"
 
 
-def selective(name: str, values: Array) -> Iterator[tuple[str, Array]]:
+def mamba(name: str, values: Array) -> Iterator[tuple[str, Array]]:
     """A tensor of Mamba or Jamba as the converter writes it."""
     name = name.replace("feed_forward.experts.", "mlp.experts.")
     if name.endswith("conv1d.weight"):
@@ -35,7 +35,7 @@ def selective(name: str, values: Array) -> Iterator[tuple[str, Array]]:
     yield name, values
 
 
-def mamba(name: str, values: Array, config: MambaConfig) -> tuple[str, Array]:
+def mamba2(name: str, values: Array, config: Mamba2Config) -> tuple[str, Array]:
     """A tensor of Mamba-2 as the converter writes it."""
     part = re.split(r"mamba\.|mixer\.", name)[-1]
     if part == "conv1d.weight":
@@ -67,8 +67,8 @@ def falcon_scales(name: str, config: FalconConfig) -> Array:
     return np.array([scales.get(module, 1.0)], np.float32)
 
 
-def mamba_keys(config: MambaConfig) -> dict[str, Any]:
-    """The keys of a file, without the architecture."""
+def mamba2_keys(config: Mamba2Config) -> dict[str, Any]:
+    """The keys of Mamba-2, without the architecture."""
     return {
         "ssm.conv_kernel": config.taps,
         "ssm.state_size": config.ssm_state,
@@ -78,8 +78,8 @@ def mamba_keys(config: MambaConfig) -> dict[str, Any]:
     }
 
 
-def selective_keys(config: SelectiveConfig) -> dict[str, Any]:
-    """The keys of Mamba."""
+def mamba_keys(config: MambaConfig) -> dict[str, Any]:
+    """The keys of Mamba, without the architecture."""
     norms = {"ssm.dt_b_c_rms": config.state_eps is not None} if hasattr(config, "state_eps") else {}
     return {
         "ssm.conv_kernel": config.taps,
@@ -92,7 +92,7 @@ def selective_keys(config: SelectiveConfig) -> dict[str, Any]:
 
 def nemotron_keys(config: NemotronConfig) -> dict[str, Any]:
     """Those of Nemotron-H."""
-    return {**mamba_keys(config), "attention.layer_norm_epsilon": config.norm_eps}
+    return {**mamba2_keys(config), "attention.layer_norm_epsilon": config.norm_eps}
 
 
 def nemotron_moe_keys(config: NemotronMoeConfig) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.decoder.mtp import MtpConfig
+    from hearthd.models.decoder.drafting.mtp import MtpConfig
 
 _SHAPE: Mapping[str, Any] = {
     "num_hidden_layers": 2, "full_attention_interval": 2, "hidden_size": 128,

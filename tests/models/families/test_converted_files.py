@@ -15,7 +15,7 @@ import pytest
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
-from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.drafting.mtp import MtpConfig
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.converted_files import NOT_CONVERTED, converted, digest

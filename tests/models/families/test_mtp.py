@@ -15,7 +15,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.decoder.mtp import drafted_tokens
+from hearthd.models.decoder.drafting.mtp import drafted_tokens
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
 from tests.models.families import ours

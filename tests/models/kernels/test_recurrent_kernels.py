@@ -103,7 +103,7 @@ class Recurrence:
         return self.states[RING:].ravel()[: (stop - start) * INNER].reshape(-1, INNER).copy()
 
 
-class Mamba(Recurrence):
+class Mamba2(Recurrence):
     """Equation 16 of "Transformers are SSMs" (Dao and Gu, 2024), with gates."""
 
     name = "ssm_scan"
@@ -153,7 +153,7 @@ class TurnTaking(DeltaRule):
         return np.tile(x, (HEADS // GROUPS, 1))
 
 
-class Selective(Recurrence):
+class Mamba(Recurrence):
     """Equation 2 of "Mamba" (Gu and Dao, 2023), with time steps and gates."""
 
     name = "selective_scan"
@@ -198,7 +198,7 @@ class Selective(Recurrence):
 
 # The columns of values, keys and queries in the results that all channels read.
 _OF_CHANNELS = (VALUE, (INNER, INNER + KEYS), (INNER + COMMON, INNER + COMMON + KEYS))
-LAYERS = (Mamba, DeltaRule, Selective, TurnTaking)
+LAYERS = (Mamba2, DeltaRule, Mamba, TurnTaking)
 
 
 @pytest.mark.parametrize("layer_type", LAYERS)

@@ -14,10 +14,15 @@ from typing_extensions import override
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
-from hearthd.models.decoder.recurrent_layers import Bias, CausalConv, Rates
+from hearthd.models.decoder.recurrent.shared_layers import (
+    Bias,
+    CausalConv,
+    GroupedNorm,
+    Rates,
+    Skip,
+)
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
-from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MambaConfig(DecoderConfig):
+class Mamba2Config(DecoderConfig):
     """The shape of a decoder with Mamba-2 in some layers.
 
     ssm_heads   H
@@ -73,8 +78,8 @@ class MambaConfig(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
-def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields that `MambaConfig` adds to `DecoderConfig`; raises ConfigError."""
+def mamba2_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields that `Mamba2Config` adds to `DecoderConfig`; raises ConfigError."""
     heads, inner = data.size("ssm.time_step_rank"), data.size("ssm.inner_size")
     if inner % heads:
         raise ConfigError(f"ssm.inner_size: got {inner}, expected a multiple of {heads} heads")
@@ -87,29 +92,10 @@ def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     }
 
 
-class GroupedNorm(nn.Module):
-    """RMSNorm of each of G groups of columns, times a factor for each column."""
-
-    def __init__(self, width: int, groups: int, eps: float) -> None:
-        self.weight = nn.parameter(width, dtype=DType.F32)
-        self.groups, self.eps = groups, eps
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, width) -> (N, width)."""
-        return f.grouped_rms_norm(x, self.weight, groups=self.groups, eps=self.eps)
-
-
-class Skip(nn.Module):
-    """The factor of each head's input that is added to its output, D in the paper: (H,)."""
-
-    def __init__(self, heads: int) -> None:
-        self.weight = nn.parameter(heads, dtype=DType.F32)
-
-
 class Mamba2(nn.Module):
     """A short convolution, then a state of each head that decays by the inputs: `f.ssm_scan`."""
 
-    def __init__(self, config: MambaConfig, *, norm: bool = True) -> None:
+    def __init__(self, config: Mamba2Config, *, norm: bool = True) -> None:
         """`norm` says whether the gated outputs are normalized."""
         self.config = config
         inner, heads = config.ssm_inner, config.ssm_heads
@@ -147,7 +133,7 @@ class Mamba2(nn.Module):
         return y if self.gated_norm is None else self.gated_norm(y), (memory, latest)
 
 
-def mamba_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def mamba2_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The names in GGUF files, and in folders, of the parts of a layer's Mamba-2.
 
     module  its name in the model

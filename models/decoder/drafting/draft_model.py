@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.cache_buffers import cache_types
-from hearthd.models.decoder.drafter import DRAFT_MARGIN, ProgramDrafter
+from hearthd.models.decoder.drafting.drafter import DRAFT_MARGIN, ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE

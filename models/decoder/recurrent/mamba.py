@@ -14,8 +14,7 @@ from typing_extensions import override
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
-from hearthd.models.decoder.mamba_layers import Skip
-from hearthd.models.decoder.recurrent_layers import Bias, CausalConv
+from hearthd.models.decoder.recurrent.shared_layers import Bias, CausalConv, Skip
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectiveConfig(DecoderConfig):
+class MambaConfig(DecoderConfig):
     """The shape of a decoder with Mamba in some layers.
 
     ssm_inner  I
@@ -57,8 +56,8 @@ class SelectiveConfig(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * inner)
 
 
-def selective_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields that `SelectiveConfig` adds to `DecoderConfig`; raises ConfigError."""
+def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields that `MambaConfig` adds to `DecoderConfig`; raises ConfigError."""
     return {
         "ssm_inner": data.size("ssm.inner_size"),
         "ssm_state": data.size("ssm.state_size"),
@@ -77,7 +76,7 @@ class ChannelRates(nn.Module):
 class Mamba(nn.Module):
     """A short convolution, then a state of each channel that decays by it: `f.selective_scan`."""
 
-    def __init__(self, config: SelectiveConfig) -> None:
+    def __init__(self, config: MambaConfig) -> None:
         self.config = config
         inner, rank = config.ssm_inner, config.step_rank
         self.in_proj = nn.Linear(config.hidden, 2 * inner)
@@ -122,7 +121,7 @@ class Mamba(nn.Module):
         return f.recurrence_outputs(memory, x, ring=span.ring), (memory, latest)
 
 
-def selective_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def mamba_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The names in GGUF files, and in folders, of the parts of a layer's Mamba.
 
     module  its name in the model

@@ -29,7 +29,7 @@ from typing_extensions import override
 
 from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.drafter import DRAFT_MARGIN, ProgramDrafter
+from hearthd.models.decoder.drafting.drafter import DRAFT_MARGIN, ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
 from hearthd.models.decoder.slot_caches import row_caches, state_caches
 from hearthd.models.decoder.tensor_names import MTP_MODULE

@@ -1,4 +1,4 @@
-"""Layers that keep a state of a sequence, whatever its length, in place of a row of each position.
+"""Gated delta nets (Yang et al., 2024): each head has a matrix as its state.
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `C` the channels of the
 convolution, `J` key heads, `H` value heads, `K` the width of a key, `V` of a value.
@@ -14,9 +14,9 @@ from typing_extensions import override
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
+from hearthd.models.decoder.recurrent.shared_layers import Bias, CausalConv, Rates
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
-from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,34 +85,6 @@ def delta_net_from_gguf(data: GgufMetadata) -> dict[str, Any]:
         "taps": data.size("ssm.conv_kernel"),
         "takes_turns": value_heads != key_heads,
     }
-
-
-class CausalConv(nn.Module):
-    """A convolution of each channel over the latest inputs, (C, taps), then SiLU."""
-
-    def __init__(self, channels: int, taps: int, *, bias: bool = False) -> None:
-        self.weight = nn.parameter(channels, taps, dtype=DType.F32)
-        self.bias = nn.parameter(channels, dtype=DType.F32) if bias else None
-
-    def __call__(self, x: Tensor, states: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-        """Inputs (n, C) -> SiLU of the sums (n, C), and the ring of the latest inputs."""
-        before = span.before(states)
-        mixed = f.causal_conv(before, x, self.weight, self.bias)
-        return mixed, f.latest_inputs(states, span.positions, before, x, every=span.every)
-
-
-class Rates(nn.Module):
-    """How fast the memory of each head fades: numbers (H,) below 0."""
-
-    def __init__(self, heads: int) -> None:
-        self.weight = nn.parameter(heads, dtype=DType.F32)
-
-
-class Bias(nn.Module):
-    """Numbers (H,), one added to each head's."""
-
-    def __init__(self, heads: int) -> None:
-        self.bias = nn.parameter(heads, dtype=DType.F32)
 
 
 class GatedDeltaNet(nn.Module):
