@@ -44,7 +44,7 @@ def best_scales(values: Floats, importance: Floats, bits: int) -> Floats:
 def quotients(values: Floats, scales: Floats, bits: int) -> Floats:
     """Rows f32 (N, K) divided by their scales (N,), as whole numbers of `bits` signed bits.
 
-    Those of a scale that is 0 in f16 are 0.
+    A row whose scale is 0 in f16 becomes 0.
     """
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=np.abs(scales) > _MIN_SCALE)
     integers = values * inverse[:, np.newaxis]

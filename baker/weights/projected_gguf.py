@@ -104,7 +104,7 @@ class ProjectedGguf(SourceInFront):
 
     @override
     def metadata(self) -> Mapping[str, object]:
-        """Those of the text model, the keys of the projector, and the settings of a processor."""
+        """The text model's metadata, the keys of the projector, and the settings of a processor."""
         keys = {
             key: value for key, value in self._added.metadata().items() if key.startswith(PREFIX)
         }

@@ -35,8 +35,8 @@ _STORED: Mapping[CacheDType, StoredDType] = {
 class CacheSpec:
     """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
 
-    Buffers of i8 have scales, which are buffers of f32. Those of i4 and i6 have scales that are
-    f16: eight values take four or six bytes.
+    Buffers of i8 have scales, which are buffers of f32. Buffers of i4 and i6 have
+    scales of f16; eight of their values take four or six bytes.
 
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
            prefill writes the row of its last token alone

@@ -80,7 +80,7 @@ def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
 def work(node: Tensor) -> int:
     """The time that a node takes, in operations of products with weights.
 
-    That of its products, or else _COMPUTED or _COPIED for each element of its result.
+    The time of its products, or else _COMPUTED or _COPIED for each element of its result.
     """
     op = op_of(node)
     if op in _VIEWS or node.type.dtype is not DType.F32:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PERIOD = 2  # every second layer attends to the whole context
 _ROPE_BASE = 150_000.0
-# Those of the published models, which GGUF files do not state.
+# As in the published models: GGUF files do not state them.
 _GATE_LIMIT, _GATE_SLOPE = 7.0, 1.702
 
 

@@ -6,8 +6,8 @@
 
 A value that lies between two integers is stored as either of them in a cache of i8, and so is an
 activation that a product rounds to int8, so the logits of two machines differ by about as much as
-the rounding costs. Rows of the first two layers differ less. Those of the second layer depend on
-what attention read from the caches of the first one. A state of the first layer depends on every
+the rounding costs. Rows of the first two layers differ less. Rows of the second layer depend
+on what attention read from the caches of the first one. A state of the first layer depends on every
 token, and on no activation that another layer rounded.
 
 Golden logits that a program may approximate, because they are too low to be sampled, are not

@@ -260,7 +260,7 @@ class StepRunner:
     ) -> SequenceOf[Iterator[NDArray[np.float32]]] | None:
         """The logits after each token, by sequence; None if the call failed.
 
-        That of one sequence then ends, and two read one token each.
+        If the call failed, a single sequence ends, and two sequences read one token each.
         """
         if len(batch) == 1:
             (sequence,) = batch

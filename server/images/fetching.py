@@ -43,7 +43,7 @@ _UNICAST = ipaddress.IPv6Network("2000::/3")
 # Their addresses have one of IPv4 in them, to which a router forwards: 6to4 and Teredo.
 _TUNNELS = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32")))
 # Azure's services for the virtual machine itself: https://learn.microsoft.com/azure/virtual-network/
-# what-is-ip-address-168-63-129-16. Those of other clouds are link-local or shared addresses.
+# what-is-ip-address-168-63-129-16. Other clouds have link-local or shared addresses.
 _AZURE = ipaddress.IPv4Address("168.63.129.16")
 
 

@@ -29,7 +29,7 @@ CONFIG = Config(
     patch_size=7, pooled_patches=1, tower_layers=2, tower_hidden=144, tower_ffn=112, tower_heads=2,
     tower_norm_eps=1e-6,
 )  # fmt: skip
-# That of the published models.
+# The template of the published models.
 TEMPLATE = (
     "{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\n' }}"
     "{% if message['content'] is string %}{{ message['content'] | trim }}"

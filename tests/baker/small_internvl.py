@@ -20,7 +20,7 @@ CONFIG = Config(
     image_size=SIDE, patch_size=8, joined_patches=2, tower_layers=2, tower_hidden=64, tower_ffn=96,
     tower_heads=2, tower_norm_eps=1e-6, tower_bias=True,
 )  # fmt: skip
-# That of the published models, without a system prompt.
+# The template of the published models, without a system prompt.
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% if message['content'] is string %}{{ message['content'] }}"

@@ -31,7 +31,7 @@ CONFIG = Config(
     table_side=5, tower_layers=2, tower_hidden=96, tower_ffn=112, tower_heads=2,
     tower_norm_eps=1e-6, projector_hidden=96, projector_norm=True, projector_bias=True,
 )  # fmt: skip
-# That of the published models, without tools and the first token.
+# The template of the published models, without tools and the first token.
 TEMPLATE = (
     "{% for message in messages %}{{- '<|im_start|>' + message['role'] + '\n' -}}"
     "{% if message['content'] is string %}{{- message['content'] -}}"
@@ -128,7 +128,7 @@ PROCESSOR: dict[str, Any] = {
     "tile_size": TILE,
     "use_thumbnail": True,
 }
-# Those of its settings that transformers' processor is made of.
+# The settings that transformers' processor takes.
 SIZES = (
     "downsample_factor", "encoder_patch_size", "max_image_tokens", "max_pixels_tolerance",
     "max_tiles", "min_image_tokens", "min_tiles", "tile_size", "use_thumbnail",

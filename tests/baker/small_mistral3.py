@@ -22,7 +22,7 @@ CONFIG = Config(
     tower_layers=2, tower_hidden=96, tower_ffn=112, tower_heads=2, tower_rope_base=1e4,
     projector_bias=False,
 )  # fmt: skip
-# That of the published models, without tools and a system prompt.
+# The template of the published models, without tools and a system prompt.
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST]' }}"
     "{% if message['content'] is string %}{{ message['content'] }}"

@@ -26,7 +26,7 @@ CONFIG = Config(
     rotary_width=32, rope_sections=(6, 5, 5), patch_size=PATCH, merged_patches=MERGED,
     table_side=5, tower_layers=2, tower_hidden=96, tower_ffn=112, tower_heads=2,
 )  # fmt: skip
-# That of the published models, without tools and thoughts.
+# The template of the published models, without tools and thoughts.
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% if message['content'] is string %}{{ message['content'] }}"

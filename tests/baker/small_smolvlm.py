@@ -30,7 +30,7 @@ CONFIG = Config(
     patch_size=8, joined_patches=2, tower_layers=2, tower_hidden=64, tower_ffn=96, tower_heads=2,
     tower_norm_eps=1e-6,
 )  # fmt: skip
-# That of the published models: it takes lists of parts only.
+# The template of the published models: it takes lists of parts only.
 TEMPLATE = (
     "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
     "{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}"

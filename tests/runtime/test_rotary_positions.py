@@ -32,7 +32,7 @@ def test_text_goes_on_after_the_longer_side_of_an_image() -> None:
 
 
 def test_later_positions_go_on_after_the_prompt() -> None:
-    """Those of an answer, of its drafts, and of padding."""
+    """Positions of an answer, of its drafts, and of padding."""
     (shifts,) = rotary().shifts([0, 1], [17, 17], unused=1)
     assert shifts.tolist() == [0, -6, 0]
     assert rotary().shifts([1], [17], tokens=4)[0].tolist() == [-6]

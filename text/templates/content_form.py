@@ -1,7 +1,7 @@
 """The form in which a chat template takes the content of a message.
 
-Most templates take a text. Those of models that read images also take a list of parts, and some
-take nothing else. A probe shows which it is.
+Most templates take a text. Templates of models that read images also take a list of parts, and
+some take nothing else. A probe shows which it is.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Calibration:
         self._last = CalibratedLayers()
 
     def rounded(self, storages: Mapping[str, Storage]) -> CalibratedLayers:
-        """These matrices, rounded. Those of an earlier call are gone then.
+        """These matrices, rounded. Deletes the matrices of an earlier call.
 
         Raises a WeightsError, NotFiniteError, or what `read` raises.
         """

@@ -80,7 +80,7 @@ def limit_shapes(
     per_head = TensorType(query.shape[1:2], query.dtype)
     require([*sinks] in ([], [per_head]), f"sinks {per_head}")
     require(start.dtype is DType.I32 and start.shape in ((1,), (2,)), "positions i32 (1,) or (2,)")
-    require(start.shape == (1,) or is_prefill, "later tokens seen by those of a prefill only")
+    require(start.shape == (1,) or is_prefill, "tokens that see later ones, in a prefill only")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 

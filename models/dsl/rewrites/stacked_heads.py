@@ -49,8 +49,8 @@ def stacked_matrices(
     """Stack matrices: by the identity of each, the stack and the row where its own rows start.
 
     All graphs share the stacks, so one that needs some of the rows computes all of them. Matrices
-    of a stack are stored in the same way. Those of integers are written one by one, each with rows
-    added up to a multiple of sixteen: only the last of a stack may need them.
+    of a stack are stored in the same way. Matrices of integers are written one by
+    one, with rows added up to a multiple of sixteen: only the last of a stack may need them.
     """
     groups = [
         tuple(matrix for matrix in matrices if stored(matrix) is storage)

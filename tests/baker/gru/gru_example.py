@@ -19,7 +19,7 @@ S, B, D, H, LAYERS = 5, 2, 3, 4, 2
 
 
 def weights() -> dict[str, Array]:
-    """Those of a torch.nn.GRU(D, H, num_layers=LAYERS), by its names."""
+    """The weights of a torch.nn.GRU(D, H, num_layers=LAYERS), by its names."""
     rng = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(LAYERS):

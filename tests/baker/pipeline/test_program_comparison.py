@@ -54,7 +54,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def manifest(bundle: Path) -> LanguageManifest:
-    """That of a bundle with two golden prompts; the second one has a wrong logit."""
+    """The manifest of a bundle with two golden prompts; the second one has a wrong logit."""
     return replace(tiny.write_bundle(bundle), golden=(golden((1, 2, 3), 0), golden((4, 5), 1)))
 
 

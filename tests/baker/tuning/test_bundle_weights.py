@@ -1,5 +1,6 @@
-"""The real weights of a bundle's stored matrices, against plain NumPy. See test_adapter_places.py
-for those of whole bundles.
+"""The real weights of a bundle's stored matrices, against plain NumPy.
+
+test_adapter_places.py tests whole bundles.
 """
 
 from __future__ import annotations

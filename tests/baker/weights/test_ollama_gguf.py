@@ -104,7 +104,7 @@ def qwen35(keys: dict[str, Any]) -> None:
 
 
 # By case: what the keys have otherwise, parts of names as in llama.cpp and in Ollama, and tensors
-# beside those of the text model.
+# that the text model does not have.
 FILES: Mapping[str, tuple[Callable[[dict[str, Any]], None], dict[str, str], list[str]]] = {
     "gemma3-gemma3": (gemma3, {}, ["v.blk.0.attn_k.weight", "mm.mm_input_projection.weight"]),
     "gemma4-gemma4": (lambda _: None, {}, ["a.blk.0.ffn.weight", "model.vision_tower.x.weight"]),

@@ -78,7 +78,7 @@ def padded_operands_of(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _extents(type_: str, batch: list[int], summed: list[int]) -> tuple[list[int], ...]:
-    """Those of an operand's matrices, rows and terms."""
+    """The extents of an operand's matrices, rows and terms."""
     shape = [int(extent) for extent in type_.split("x")[:-1]]
     free = [axis for axis in range(len(shape)) if axis not in batch + summed]
     return tuple([shape[axis] for axis in axes] for axes in (batch, free, summed))

@@ -132,7 +132,7 @@ def test_equal_nodes_become_one() -> None:
 
 
 def test_a_fused_op_has_the_name_of_its_function() -> None:
-    """Those of gates are made of an activation, whose function has no name."""
+    """Fused ops with gates are not tested: the function of their activation has no name."""
     functions = {
         name: op.reference.__name__.removeprefix("_")
         for name, op in REGISTRY.items()

@@ -91,12 +91,12 @@ def mamba_keys(config: MambaConfig) -> dict[str, Any]:
 
 
 def nemotron_keys(config: NemotronConfig) -> dict[str, Any]:
-    """Those of Nemotron-H."""
+    """The keys of Nemotron-H."""
     return {**mamba2_keys(config), "attention.layer_norm_epsilon": config.norm_eps}
 
 
 def nemotron_moe_keys(config: NemotronMoeConfig) -> dict[str, Any]:
-    """Those of Nemotron-H with experts."""
+    """The keys of Nemotron-H with experts."""
     latent = {} if config.latent is None else {"moe_latent_size": config.latent}
     return {
         **nemotron_keys(config),

@@ -76,7 +76,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen35moe": {**_QWEN, **_EXPERTS, "model_type": "qwen3_5_moe_text"},
     "qwen3next": {**_QWEN, **_EXPERTS, "model_type": "qwen3_next"},
 }  # fmt: skip
-# What llama.cpp predicts after so many tokens of TEXT: see tests/golden/record_hybrids.py.
+# What llama.cpp predicts after READ_BY_LLAMACPP tokens of TEXT: see tests/golden/record_hybrids.py.
 LLAMACPP = Path(__file__).parents[2] / "golden" / "hybrids_llamacpp.json"
 READ_BY_LLAMACPP = (60, 150, 237, 300)
 TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()

@@ -3,8 +3,8 @@
     python -m tests.models.families.published_sizes
     python -m tests.models.families.published_sizes --model gemma4 --precision bf16 --precision f32
 
-Compiles the program of each recipe in each precision, by default with every entry point: the
-prefills, batches, context and lengths of texts are those of configs/. Weights are not needed.
+Compiles the program of each recipe in each precision, by default with every entry point, with the
+prefills, batches, context and lengths of texts in configs/. Weights are not needed.
 Prints a line for each program. Exit code 1: one of them does not compile.
 """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Rows are read in place of token 0, as an embedding for each layer is then that of token 0.
+# Rows are read in place of token 0, whose embedding for each layer a row has.
 TOKENS = (5, 0, 0, 2, 60, 0, 41, 8)
 READS_ROW = np.isin(np.arange(len(TOKENS)), (1, 5))
 

@@ -29,8 +29,8 @@ OPTIONS = ProgramOptions(
     context=64, precision="f32", prefill_tokens=(8,), decode_batches=(1, 2), verify_tokens=(2,),
     pair_tokens=2,
 )  # fmt: skip
-# A kernel for one row of a result covers 289 columns with parts of 17, of which vectors of 8 leave
-# one, and with vectors of 16 it computes each of 149 and of 257 columns alone.
+# A kernel for one row of a result covers 289 columns with parts of 17: vectors of 8 leave
+# one column, and with vectors of 16 it computes each of 149 and of 257 columns alone.
 WIDTHS = {"hidden": 149, "ffn": 289, "vocab_size": 257, "layers": 1}
 # What they are for a model with sums of streams.
 STREAMS = {

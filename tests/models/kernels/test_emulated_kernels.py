@@ -94,7 +94,7 @@ def finite(array: Array) -> Array:
 
 
 def check(arm: Kernels, here: Kernels, call: Call) -> None:
-    """Both results have the same bits. Those of NaN may differ."""
+    """Both results have the same bits, except in NaN."""
     actual, expected = compute(arm, call), compute(here, call)
     if actual.dtype.kind == "f":
         numbers = ~np.isnan(expected)
@@ -118,7 +118,7 @@ def test_calls_of_every_kernel_have_the_bits_of_this_machine(
 # --- the largest sums: all activations of a group, and its weights, are extreme
 
 _SIGNS = np.where(np.random.default_rng(0).integers(0, 2, 64), 1.0, -1.0)
-# Activations whose parts are all 127, those of signs like the weights', and of any size.
+# Activations whose parts are all 127, with the signs of the weights, and of any size.
 _EXTREME = np.stack(
     [np.ones(64), -np.ones(64), _SIGNS, _SIGNS * (1 - 1 / 510), -_SIGNS * (1 - 1 / 510)]
 ).astype(np.float32)

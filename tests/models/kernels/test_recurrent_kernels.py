@@ -65,7 +65,7 @@ class Recurrence:
         self.of_heads = (bias, rates, skip)[: self.numbers]
 
     def outputs(self, first: int) -> tuple[Array, Array]:
-        """Those of all tokens, (T, H * V), and the state after each, (T, H * K * V)."""
+        """The outputs of all tokens, (T, H * V), and the state after each, (T, H * K * V)."""
         shape = (HEADS, KEYS, WIDTH)
         state = self.states[(first - 1) % RING].reshape(shape) * np.float64(first > 0)
         outputs, states = [], []
@@ -219,7 +219,7 @@ def test_a_recurrence_is_its_formula(
 def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     kernels: Kernels, layer_type: type[Recurrence], sizes: tuple[int, ...]
 ) -> None:
-    """Those of a verify leave a state of each token."""
+    """The chunks below RING tokens leave a state of each token, as a verify does."""
     whole, parts = layer_type(), layer_type()
     expected = whole.computed(kernels, 4, 0, sum(sizes), sum(sizes), every=False)
     start = 0
@@ -251,7 +251,7 @@ def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
 def test_states_have_the_same_bits_at_every_address(
     kernels: Kernels, layer_type: type[Recurrence]
 ) -> None:
-    """That of a single token is stored past the caches where its address is a multiple of 64."""
+    """A single token's state is stored past the caches at an address that 64 divides."""
     layers = [layer_type(place) for place in (0, 1, 8)]
     outputs = [layer.computed(kernels, 4, 0, 1, 1, every=False) for layer in layers]
     assert all(np.array_equal(outputs[0], other) for other in outputs)

@@ -105,7 +105,7 @@ class Free(Costs):
 
 
 def free_costs(runtime: Runtime) -> dict[int, Free]:
-    """Those of all calls of a runtime that verify tokens."""
+    """The costs of all calls of a runtime that verify tokens, by their number of sequences."""
     sizes = {1: runtime.verify_tokens, 2: (runtime.pair_tokens,) if runtime.pair_tokens else ()}
     return {count: Free(each) for count, each in sizes.items() if each}
 

@@ -1,7 +1,7 @@
 """An MCP server that requires a token, and its authorization server at another address.
 
-Both are those of the `mcp` package: metadata, registration, PKCE and the binding of tokens to a
-resource are checked by it.
+The `mcp` package has both: it checks metadata, registration, PKCE and the binding of tokens to a
+resource.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def test_servers_with_one_file_answer_a_request_once(
 
 
 def test_results_are_written_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a large batch take seconds, in which no stream would go on."""
+    """Writing a large batch takes seconds, in which no stream would go on."""
     names = [f"r{number}" for number in range(2 * batch_runner._PAGE + 1)]
     state, write, threads = State(Store(), ""), batch_runner._lines, set()
     ids = {name: f"msgbatch_a/{name}" for name in names}
