@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parents[1] / "golden" / "image_answer.json"
 LENGTH = 8
-
+# More bytes, each of them a token, than a chunk has tokens.
+_LONG = "What is this, and how is it like the two next ones? " * 3
+_QUESTION = ((100, 60), _LONG, (20, 50), (9, 9), "Why?")
 
 Item: TypeAlias = str | tuple[int, int] | int
 
@@ -38,8 +40,8 @@ class ImageModel:
     side      pixels of a side of a square, or of the golden image
     hidden    the width of a row of embeddings
     question  the texts, the width and height of the images, and the samples of the sounds, in order
-    precision  of the bundle; one with kernels rounds so little that the answer stays the same
     restored  positions of the question that are on disk: whole chunks
+    precision  of the bundle; one with kernels rounds so little that the answer stays the same
     nightly   whether it is baked at night only
     """
 
@@ -47,9 +49,9 @@ class ImageModel:
     side: int
     hidden: int
     question: Sequence[Item]
-    precision: str
-    restored: int
-    nightly: bool = False
+    restored: int = 256
+    precision: str = "f32"
+    nightly: bool = True
 
 
 MODELS: Mapping[str, ImageModel] = {
@@ -60,6 +62,7 @@ MODELS: Mapping[str, ImageModel] = {
         question=((100, 60), "What is this?", (20, 50), "And this?"),
         precision="int8-g32",
         restored=0,
+        nightly=False,
     ),
     # Longer than a chunk; the window is shorter than two images. The last image ends a chunk.
     "gemma3-images": ImageModel(
@@ -67,60 +70,44 @@ MODELS: Mapping[str, ImageModel] = {
         side=small_gemma3.SIDE,
         hidden=small_gemma3.CONFIG.hidden,
         question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50),
-            (70, 70), "And the last one?", (56, 56),
+            (100, 60),
+            _LONG,
+            (20, 50),
+            (70, 70),
+            "And the last one?",
+            (56, 56),
         ),
         precision="int8-g32",
         restored=455,
-        nightly=True,
     ),
     # Images of several shapes, first and last; one is made smaller and one larger.
     "qwen3.5-images": ImageModel(
         write=small_qwen35.small_qwen35,
         side=32,
         hidden=small_qwen35.CONFIG.hidden,
-        question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
-            "Why?", (40, 24),
-        ),
+        question=(*_QUESTION, (40, 24)),
         precision="int8-g32",
-        restored=256,
-        nightly=True,
     ),
     # The first images are wider and higher than a window of 16 pixels.
     "qwen2.5-vl-images": ImageModel(
         write=small_qwen25vl.small_qwen25vl,
         side=32,
         hidden=small_qwen25vl.CONFIG.hidden,
-        question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
-            "Why?", (56, 40),
-        ),
-        precision="f32",
-        restored=256,
-        nightly=True,
+        question=(*_QUESTION, (56, 40)),
     ),
     "gemma4-images": ImageModel(
         write=small_gemma4.small_gemma4,
         side=48,
         hidden=small_gemma4.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), (9, 9), "Why?", (40, 90)),
-        precision="f32",
-        restored=256,
-        nightly=True,
     ),
     # The last image ends a chunk of its own.
     "gemma4-blocks": ImageModel(
         write=small_gemma4.small_gemma4_blocks,
         side=48,
         hidden=small_gemma4.CONFIG.hidden,
-        question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
-            "Why?", (40, 90),
-        ),
-        precision="f32",
+        question=(*_QUESTION, (40, 90)),
         restored=422,
-        nightly=True,
     ),
     # A sound first, and one between images. The first and the last one end within a row.
     "gemma4-sound": ImageModel(
@@ -128,9 +115,6 @@ MODELS: Mapping[str, ImageModel] = {
         side=48,
         hidden=small_gemma4_sound.CONFIG.hidden,
         question=(16_000, "What is this?", (20, 50), 70_001, (9, 9), "Why?", 5_000, "Tell me."),
-        precision="f32",
-        restored=256,
-        nightly=True,
     ),
     # Squares of pixels and frames of samples. The last image ends a chunk of its own.
     "gemma4-unified": ImageModel(
@@ -138,25 +122,24 @@ MODELS: Mapping[str, ImageModel] = {
         side=48,
         hidden=small_gemma4_unified.CONFIG.hidden,
         question=(
-            16_000, "What is this, and how is it like the two next ones? " * 3, (20, 50), 70_001,
-            (9, 9), "Why?", 500, "And this?", (40, 90),
+            16_000,
+            _LONG,
+            (20, 50),
+            70_001,
+            (9, 9),
+            "Why?",
+            500,
+            "And this?",
+            (40, 90),
         ),
-        precision="f32",
         restored=511,
-        nightly=True,
     ),
     # An image in tiles first, then smaller ones; the last one is of several tiles, too.
     "lfm2-vl": ImageModel(
         write=small_lfm2vl.small_lfm2vl,
         side=32,
         hidden=small_lfm2vl.CONFIG.hidden,
-        question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
-            "Why?", (56, 130),
-        ),
-        precision="f32",
-        restored=256,
-        nightly=True,
+        question=(*_QUESTION, (56, 130)),
     ),
     # An image in tiles first, and one that is one square last.
     "internvl": ImageModel(
@@ -164,24 +147,16 @@ MODELS: Mapping[str, ImageModel] = {
         side=small_internvl.SIDE,
         hidden=small_internvl.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), "And this?", (9, 9)),
-        precision="f32",
         restored=0,
-        nightly=True,
     ),
     # The lines of an image end with a token. An image of several lines is first and last.
     "mistral3-images": ImageModel(
         write=small_mistral3.small_mistral3,
         side=32,
         hidden=small_mistral3.CONFIG.hidden,
-        question=(
-            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
-            "Why?", (40, 24),
-        ),
-        precision="f32",
-        restored=256,
-        nightly=True,
+        question=(*_QUESTION, (40, 24)),
     ),
-}  # fmt: skip
+}
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
