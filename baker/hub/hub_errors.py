@@ -74,7 +74,7 @@ def reworded(reference: Reference) -> Iterator[None]:
             f"{reference}: cannot reach {constants.ENDPOINT} ({error or type(error).__name__}); "
             "check the connection, or set HF_ENDPOINT to a mirror"
         ) from error
-    except (httpx2.HTTPError, httpx2.InvalidURL, FileMetadataError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, FileMetadataError, ValueError) as error:
         raise HubError(f"{reference}: {constants.ENDPOINT} is not a hub: {error}") from error
     except OSError as error:
         if error.errno not in _NO_SPACE:

@@ -26,11 +26,11 @@ from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
 from huggingface_hub.utils import (
     WeakFileLock,
     build_hf_headers,
-    get_session,
     hf_raise_for_status,
 )
 
 from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.hub.bounded_answers import FILE, bounded_session
 from hearthd.baker.hub.file_choice import RepositoryFile
 from hearthd.baker.hub.hub_errors import HubError, cache_folder, no_space, reworded
 from hearthd.bundle import megabytes
@@ -39,12 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
+    from huggingface_hub.hf_api import RepoSibling
+
     from hearthd.baker.hub.reference import Reference
     from hearthd.baker.progress import Progress
 
 _LIBRARY = "hearthd"
 _COMMIT = re.compile("[0-9a-f]{40}")
-_ETAG = re.compile(r"[\w-]+", re.ASCII)  # which is the name of a file in the cache
+_ETAG = re.compile(r"[\w-]{1,200}", re.ASCII)  # which is the name of a file in the cache
+# What the client raises if an answer is not the JSON that a hub sends.
+_NOT_A_LIST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _CHUNK = 1 << 20
 # Failures in a row without a new byte, and seconds between them.
 _ATTEMPTS, _PAUSE = 5, 1.0
@@ -64,25 +68,25 @@ class Repository:
         self._reference = reference
         # The client logs each failure that is retried or reported here.
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        bounded_session()  # which model_info uses
         with reworded(reference):
             try:
                 info = HfApi(library_name=_LIBRARY).model_info(
                     reference.repository, revision=reference.revision, files_metadata=True
                 )
+                self.files = tuple(map(_file, info.siblings or ()))
             except HfHubHTTPError:
                 raise
-            except (ValueError, KeyError, TypeError) as error:  # not the JSON of a hub
+            except _NOT_A_LIST as error:
                 raise HubError(
                     f"{reference}: {constants.ENDPOINT} is not a hub: {error}"
                 ) from error
-        if info.sha is None or not _COMMIT.fullmatch(info.sha):
+        if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
             raise HubError(f"{reference}: {constants.ENDPOINT} says no commit of the repository")
         self.commit = info.sha
-        self.files = tuple(
-            RepositoryFile(path=file.rfilename, bytes=file.size or 0)
-            for file in info.siblings or ()
-        )
         for file in self.files:
+            if not file.path.isprintable():  # a NUL, or an escape sequence of terminals
+                raise HubError(f"{reference}: the path {file.path!r} has invisible characters")
             if not _is_inside(file.path):
                 raise HubError(f"{reference}: the path {file.path!r} leaves the repository")
 
@@ -106,7 +110,12 @@ class Repository:
             size = response.headers.get("Content-Range", "").rpartition("/")[2]
             if response.status_code != _PARTIAL or not size.isdecimal():
                 raise RangesUnsupported(file.path)
-            return response.read(), int(size)
+            data = bytearray()
+            for chunk in response.iter_bytes():
+                data += chunk[: len(bytes_) - len(data)]
+                if len(data) == len(bytes_):  # a hub may send more, without an end
+                    break
+            return bytes(data), int(size)
 
     def fetch(self, file: RepositoryFile, progress: Progress) -> Path:
         """The path of a file in the cache, downloaded or continued if it is not there.
@@ -118,6 +127,11 @@ class Repository:
         with reworded(self._reference):
             metadata = get_hf_file_metadata(self._url(file), library_name=_LIBRARY)
             etag = metadata.etag or ""
+            if metadata.commit_hash != self.commit:
+                raise HubError(
+                    f"{self._reference}: {constants.ENDPOINT} sends {file.path} of the commit "
+                    f"{metadata.commit_hash!r}, expected {self.commit}; pull again"
+                )
             if not _ETAG.fullmatch(etag) or metadata.size is None:
                 raise HubError(
                     f"{self._reference}: {constants.ENDPOINT} has neither digest nor size of "
@@ -164,8 +178,8 @@ class Repository:
             **({} if range_ is None else {"Range": range_}),
         }
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with get_session().stream(
-            "GET", self._url(file), headers=headers, timeout=timeout
+        with bounded_session().stream(
+            "GET", self._url(file), headers=headers, timeout=timeout, extensions={FILE: True}
         ) as response:
             hf_raise_for_status(response)
             yield response
@@ -260,10 +274,13 @@ class _Download:
             self._file.truncate()
             self._advance(-self.received)
             self.received, self._digest = 0, _digest(self._etag, self.size)
+        elif self.received and not _starts_at(response, self.received):
+            raise httpx2.RemoteProtocolError("the response has another range than the request")
         for chunk in response.iter_bytes():  # as it comes: what a break leaves is kept
-            # More than the hub says is wrong, too.
             self._file.write(chunk)
             self._count(chunk)
+            if self.received > self.size:  # which is wrong, and may have no end
+                return
 
     def is_right(self) -> bool:
         """Whether size and digest are those that the hub says."""
@@ -275,6 +292,19 @@ class _Download:
         if self._digest is not None:
             self._digest.update(chunk)
         self._advance(len(chunk))
+
+
+def _file(listed: RepoSibling) -> RepositoryFile:
+    """A file as the hub lists it; raises ValueError for a path or size of the wrong type."""
+    path, size = listed.rfilename, listed.size or 0
+    if not isinstance(path, str) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"got a file with the path {path!r} and the size {size!r}")
+    return RepositoryFile(path=path, bytes=size)
+
+
+def _starts_at(response: httpx2.Response, offset: int) -> bool:
+    """Whether a partial response says that it starts at an offset."""
+    return response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
 
 
 def _is_inside(path: str) -> bool:

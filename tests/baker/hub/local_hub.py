@@ -47,6 +47,10 @@ class Faults:
     size      claimed in place of the size of each large file
     content   sent in place of the content of each large file
     pace      seconds between pieces of 16 KiB
+    listing   sent in place of the list of files of each repository
+    commit    claimed for each file
+    shift     bytes by which an answer to a range begins later
+    overlong  whether an answer to a range has the rest of the file, too
     """
 
     refusal: tuple[int, dict[str, str]] | None = None
@@ -57,6 +61,10 @@ class Faults:
     size: int | None = None
     content: bytes | None = None
     pace: float = 0.0
+    listing: bytes | None = None
+    commit: str = COMMIT
+    shift: int = 0
+    overlong: bool = False
 
 
 class LocalHub(ThreadingHTTPServer):
@@ -133,14 +141,15 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {"X-Error-Code": "RevisionNotFound"})
         files = self.server.repositories[match[1]]
         if api:
-            return self._send(200, {}, json.dumps(_info(match[1], files)).encode())
+            listing = json.dumps(_info(match[1], files)).encode()
+            return self._send(200, {}, listing if faults.listing is None else faults.listing)
         assert file is not None
         if file[3] not in files:
             return self._send(404, {"X-Error-Code": "EntryNotFound"})
         return self._file(file[3], files[file[3]])
 
     def _file(self, path: str, content: bytes) -> None:
-        headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        headers = {"X-Repo-Commit": self.server.faults.commit, "Accept-Ranges": "bytes"}
         if not path.endswith(LARGE):
             digest = self.server.digests.get(path, git_digest(content))
             return self._send(200, headers | {"ETag": f'"{digest}"'}, content)
@@ -173,7 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         start, stop = int(match[1]), int(match[2] or len(content) - 1) + 1
         if start >= len(content):
             return self._send(416, {"Content-Range": f"bytes */{len(content)}"})
-        body = content[start:stop]
+        start += faults.shift
+        body = content[start:] if faults.overlong else content[start:stop]
         headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{len(content)}"
         return self._pieces(206, headers, body)
 
@@ -187,7 +197,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for start in range(0, end, _PIECE):
             piece = body[start : min(start + _PIECE, end)]
-            self.wfile.write(piece)
+            try:
+                self.wfile.write(piece)
+            except ConnectionError:  # the client has read enough
+                return
             self.server.sent += len(piece)
             time.sleep(faults.pace)
         if end < len(body):
