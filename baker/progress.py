@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
+from hearthd.text.control_characters import escape_controls
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -42,14 +44,15 @@ class TerminalProgress(Progress):
     @override
     @contextlib.contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        start = time.perf_counter()
+        start, name = time.perf_counter(), escape_controls(name)
         if self._console.is_terminal:
             with self._bar(total) as bar:
                 task = bar.add_task(name, total=total or None)
                 yield lambda units: bar.advance(task, units)
         else:
             yield lambda _: None
-        self._console.print(f"{time.perf_counter() - start:6.1f} s  {name}", highlight=False)
+        line = f"{time.perf_counter() - start:6.1f} s  {name}"
+        self._console.print(line, highlight=False, markup=False)
 
     @override
     def note(self, text: str) -> None:
@@ -65,7 +68,11 @@ class TerminalProgress(Progress):
         )
         from rich.progress import Progress as ProgressBar
 
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        ]
         if total:
             columns.insert(2, BarColumn())
             columns += [TimeRemainingColumn(), TextColumn("left")]

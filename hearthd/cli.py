@@ -301,8 +301,10 @@ def _replace_invalid_characters() -> None:
 
 
 def _fail(program: str, message: str, code: int) -> NoReturn:
+    from hearthd.text.control_characters import escape_controls
+
     with contextlib.suppress(OSError):
-        print(f"{program}: {message}", file=sys.stderr)  # noqa: T201
+        print(escape_controls(f"{program}: {message}"), file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 

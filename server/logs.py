@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
+from hearthd.text.control_characters import escape_controls
+
 LogFormat = Literal["text", "json"]
 
 
@@ -71,7 +73,7 @@ def report_crashes() -> None:
 def announcement(log_format: LogFormat, message: str, *, level: int, **fields: object) -> str:
     """A line for stdout or stderr that is not a log line: the message, or one JSON object."""
     if log_format == "text":
-        return message
+        return escape_controls(message)
     name, level_name = __name__.partition(".")[0], logging.getLevelName(level)
     entry = {"name": name, "levelname": level_name, "msg": message, "fields": fields}
     return _Json().format(logging.makeLogRecord(entry))
@@ -113,7 +115,9 @@ class _Text(logging.Formatter):
         # Input from a client must not start a new log line, or control the terminal.
         if not line.isprintable():
             line = "".join(map(_printable, line))
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            line += f"\n{escape_controls(self.formatException(record.exc_info))}"
+        return line
 
 
 class _Json(logging.Formatter):

@@ -76,6 +76,13 @@ def imported(result: subprocess.CompletedProcess[str]) -> set[str]:
     return set(result.stdout.rpartition("imported: ")[2].split())
 
 
+def test_an_error_cannot_control_the_terminal(run: Run) -> None:
+    result = run("inspect", "\x1b]0;title\x07.gguf")
+    assert result.code == 1
+    assert r"\x1b]0;title\x07.gguf" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
 def test_the_overview_lists_every_command_and_imports_none() -> None:
     result = run_process("--help")
     assert (result.returncode, result.stderr) == (0, "")

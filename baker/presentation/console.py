@@ -6,6 +6,18 @@ import os
 from typing import Any
 
 from rich.console import Console
+from typing_extensions import override
+
+from hearthd.text.control_characters import escape_controls
+
+
+class _Console(Console):
+    """Prints texts of models and files without their control characters."""
+
+    @override
+    def print(self, *objects: Any, **options: Any) -> None:
+        texts = (escape_controls(each) if isinstance(each, str) else each for each in objects)
+        super().print(*texts, **options)
 
 
 def open_console(**options: Any) -> Console:
@@ -13,4 +25,4 @@ def open_console(**options: Any) -> Console:
 
     Rich itself leaves out the colors then, but still writes bold text and moves the cursor.
     """
-    return Console(force_terminal=False if os.environ.get("NO_COLOR") else None, **options)
+    return _Console(force_terminal=False if os.environ.get("NO_COLOR") else None, **options)

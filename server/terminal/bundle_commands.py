@@ -16,6 +16,7 @@ import typer
 from hearthd import flags
 from hearthd.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
 from hearthd.server.services.bundle_files import remove_bundle
+from hearthd.text.control_characters import escape_controls
 
 
 class NoServer(Exception):
@@ -179,4 +180,4 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _print(line: str) -> None:
-    print(line)  # noqa: T201
+    print(escape_controls(line))  # noqa: T201

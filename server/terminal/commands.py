@@ -25,6 +25,7 @@ from hearthd.runtime.system.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.bundle_commands import Home
 from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of
+from hearthd.text.control_characters import escape_controls
 from hearthd.text.errors import InvalidRequest, RequestError
 from hearthd.text.overflow import Overflow
 
@@ -284,8 +285,9 @@ def _require_utf8(text: str, field: str) -> None:
 
 
 def _show(text: str) -> None:
-    print(text, end="", flush=True)  # noqa: T201
+    """Print a piece of an answer, to a file or a pipe as it is."""
+    print(escape_controls(text) if sys.stdout.isatty() else text, end="", flush=True)  # noqa: T201
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(escape_controls(text), file=sys.stderr, flush=True)  # noqa: T201

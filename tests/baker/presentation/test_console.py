@@ -51,3 +51,27 @@ def test_a_stage_of_known_length_shows_the_time_that_is_left(
     monkeypatch.setenv("TERM", "xterm")
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", written(open_console))
     assert re.search(r"trace the model \S+ 0:00:0\d [-\d]:\S+ left", plain)
+
+
+def test_texts_of_files_are_neither_markup_nor_escape_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = StringIO()
+    console = open_console(file=file)
+    progress = TerminalProgress(console)
+    with progress.stage("read [a] \x1b]0;title\x07 [/b]"):
+        pass
+    progress.note("\x1b[2J")
+    console.print("\x1b[2J")
+    assert r"read [a] \x1b]0;title\x07 [/b]" in file.getvalue()
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_running_stage_shows_its_name_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    with TerminalProgress(open_console(file=file)).stage("read [a] \x1b]0;title\x07 [/b]"):
+        pass
+    assert r"read [a] \x1b]0;title\x07 [/b]" in file.getvalue()
+    assert "\x1b]0" not in file.getvalue()

@@ -85,6 +85,18 @@ def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) 
         commands._read_prompt(None)
 
 
+@pytest.mark.parametrize(("in_terminal", "shown"), [(True, r"a\x1b[2J"), (False, "a\x1b[2J")])
+def test_an_answer_cannot_control_the_terminal(
+    in_terminal: bool,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: in_terminal)
+    commands._show("a\x1b[2J")
+    assert capsys.readouterr().out == shown
+
+
 @pytest.mark.parametrize("text", ["Hello", "What is 1/2 of 4?", "a b" * 2000])
 def test_a_prompt_in_place_of_the_model_is_told_from_one(text: str, tmp_path: Path) -> None:
     context = mock.Mock(command_path="hearth generate")

@@ -372,6 +372,12 @@ def test_a_line_of_the_log_has_no_control_characters() -> None:
     assert written.endswith("n: GET /\\x00\\x1b[2J\\x85\\u2028\\u202e\xe9")
 
 
+def test_a_traceback_in_the_log_has_no_control_characters() -> None:
+    error = ValueError("\x1b[2J")
+    written = formatted("text", "failed", exc_info=(ValueError, error, None))
+    assert written.endswith("\nValueError: \\x1b[2J")
+
+
 def test_damaged_forms_fill_no_log() -> None:
     parser = logging.getLogger("python_multipart.multipart")
     with configured("text"):
