@@ -15,7 +15,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.layers import DecoderModel
-from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config, mamba2_from_gguf, mamba2_names
+from hearthd.models.decoder.recurrent import mamba2
 from hearthd.models.decoder.scaled_layers import ScaledAttention, ScaledMamba, ScaledMLP, scaled
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import nn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Mamba2Config):
+class Config(mamba2.Mamba2Config):
     """The shape of a model, and its multipliers.
 
     embedding_scale, logit_scale  of embeddings, and of logits
@@ -175,11 +175,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     normalizes = data.has_tensor("blk.0.ssm_norm.weight")
-    fields = from_gguf_metadata(data) | mamba2_from_gguf(data)
+    fields = from_gguf_metadata(data) | mamba2.from_gguf(data)
     return Config(**fields, normalizes_gated=normalizes)
 
 
-_GGUF, _FOLDER = mamba2_names("mamba", "mamba")
+_GGUF, _FOLDER = mamba2.names("mamba", "mamba")
 ARCHITECTURE = Architecture(
     name="falcon-h1",
     config=Config,

@@ -15,12 +15,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import FULL, from_config_json
 from hearthd.models.decoder.layers import MLP
-from hearthd.models.decoder.recurrent.mamba2 import (
-    Mamba2,
-    Mamba2Config,
-    mamba2_from_gguf,
-    mamba2_names,
-)
+from hearthd.models.decoder.recurrent import mamba2
 from hearthd.models.families import granite
 from hearthd.models.families.granite import Granite, GraniteBlock
 
@@ -37,10 +32,10 @@ _MAMBA = {"mamba", "linear_attention"}  # the second is what transformers 5 writ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(granite.Config, Mamba2Config):
+class Config(granite.Config, mamba2.Mamba2Config):
     """The shape of a model; `attends` says of each layer whether it has attention."""
 
-    by_layer = (*Mamba2Config.by_layer, "attends")
+    by_layer = (*mamba2.Mamba2Config.by_layer, "attends")
 
     attends: tuple[bool, ...]
 
@@ -56,7 +51,9 @@ class GraniteHybrid(Granite):
 
     def __init__(self, config: Config) -> None:
         blocks = [
-            GraniteBlock(config, self.feed_forward(config), None if attends else Mamba2(config))
+            GraniteBlock(
+                config, self.feed_forward(config), None if attends else mamba2.Mamba2(config)
+            )
             for attends in config.attends
         ]
         super().__init__(config, blocks)
@@ -122,10 +119,10 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     if True in attends:
         of_attention = f"blk.{attends.index(True)}.attn_q.bias"
         fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)
-    return {**fields, **mamba2_from_gguf(data), "attends": attends}
+    return {**fields, **mamba2.from_gguf(data), "attends": attends}
 
 
-_GGUF, _FOLDER = mamba2_names("self_attn", "mamba")
+_GGUF, _FOLDER = mamba2.names("self_attn", "mamba")
 _OF_GRANITE = granite.ARCHITECTURE.tensors
 ARCHITECTURE = Architecture(
     name="granitehybrid",

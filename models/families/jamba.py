@@ -14,12 +14,7 @@ from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.experts import EXPERT_GGUF_NAMES, ExpertsConfig, feed_forward
 from hearthd.models.decoder.layers import Attention, Block, DecoderModel
-from hearthd.models.decoder.recurrent.mamba import (
-    Mamba,
-    MambaConfig,
-    mamba_from_gguf,
-    mamba_names,
-)
+from hearthd.models.decoder.recurrent import mamba
 from hearthd.models.decoder.recurrent.shared_layers import GroupedNorm
 from hearthd.models.decoder.tensor_names import TensorNames
 
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(MambaConfig, ExpertsConfig):
+class Config(mamba.MambaConfig, ExpertsConfig):
     """The shape of a model; `attends` says of each layer whether it has attention."""
 
     by_layer = (*ExpertsConfig.by_layer, "attends")
@@ -43,7 +38,7 @@ class Config(MambaConfig, ExpertsConfig):
         return False
 
 
-class NormedMamba(Mamba):
+class NormedMamba(mamba.Mamba):
     """Mamba that normalizes time steps, keys and queries."""
 
     def __init__(self, config: Config) -> None:
@@ -116,7 +111,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     layers = range(fields["layers"])
     return Config(
         **fields | dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), False),
-        **mamba_from_gguf(data),
+        **mamba.from_gguf(data),
         attends=tuple(count > 0 for count in kv_heads),
         experts=experts,
         experts_per_token=min(experts, data.size("expert_used_count")),
@@ -126,7 +121,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     )
 
 
-_GGUF, _FOLDER = mamba_names("self_attn", "mamba")
+_GGUF, _FOLDER = mamba.names("self_attn", "mamba")
 _NORMS = {"steps_norm": "dt", "key_norm": "b", "query_norm": "c"}
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 ARCHITECTURE = Architecture(

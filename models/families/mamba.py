@@ -16,12 +16,7 @@ from hearthd.models.decoder.config.recurrent_fields import (
     recurrent_fields_from_gguf,
 )
 from hearthd.models.decoder.layers import DecoderModel
-from hearthd.models.decoder.recurrent.mamba import (
-    Mamba,
-    MambaConfig,
-    mamba_from_gguf,
-    mamba_names,
-)
+from hearthd.models.decoder.recurrent import mamba
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
@@ -39,7 +34,7 @@ _FALCON_EPS = 1e-6  # of the published model, whose GGUF files do not say it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(MambaConfig):
+class Config(mamba.MambaConfig):
     """The shape of a model.
 
     state_eps  of the norms of time steps, keys and queries, as Falcon Mamba has; None: no norms
@@ -52,7 +47,7 @@ class Config(MambaConfig):
         return False
 
 
-class NormedMamba(Mamba):
+class NormedMamba(mamba.Mamba):
     """Mamba; with `state_eps`, time steps, keys and queries are normalized."""
 
     config: Config
@@ -121,11 +116,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     has_norms = data.flag("ssm.dt_b_c_rms", default=False)
-    fields = recurrent_fields_from_gguf(data) | mamba_from_gguf(data)
+    fields = recurrent_fields_from_gguf(data) | mamba.from_gguf(data)
     return Config(**fields, state_eps=_FALCON_EPS if has_norms else None)
 
 
-_GGUF, _FOLDER = mamba_names("mixer", "mixer")
+_GGUF, _FOLDER = mamba.names("mixer", "mixer")
 ARCHITECTURE = Architecture(
     name="mamba",
     config=Config,

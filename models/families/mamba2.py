@@ -13,7 +13,7 @@ from hearthd.models.decoder.config.recurrent_fields import (
     recurrent_fields,
     recurrent_fields_from_gguf,
 )
-from hearthd.models.decoder.recurrent.mamba2 import mamba2_from_gguf, mamba2_names
+from hearthd.models.decoder.recurrent import mamba2
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.families import nemotron_h
 from hearthd.models.families.nemotron_h import MAMBA, Config, NemotronH
@@ -48,11 +48,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    fields = recurrent_fields_from_gguf(data) | mamba2_from_gguf(data)
+    fields = recurrent_fields_from_gguf(data) | mamba2.from_gguf(data)
     return Config(**fields, kinds=(MAMBA,) * fields["layers"])
 
 
-_, _FOLDER = mamba2_names("mixer", "mixer")
+_, _FOLDER = mamba2.names("mixer", "mixer")
 ARCHITECTURE = Architecture(
     name="mamba2",
     config=Config,

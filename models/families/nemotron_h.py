@@ -18,12 +18,7 @@ from hearthd.models.decoder.config.decoder_config import (
     from_gguf_metadata,
 )
 from hearthd.models.decoder.layers import Attention, DecoderModel
-from hearthd.models.decoder.recurrent.mamba2 import (
-    Mamba2,
-    Mamba2Config,
-    mamba2_from_gguf,
-    mamba2_names,
-)
+from hearthd.models.decoder.recurrent import mamba2
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, QUERIES_AND_KEYS, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
@@ -57,10 +52,10 @@ _IGNORED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Mamba2Config):
+class Config(mamba2.Mamba2Config):
     """The shape of a model; `kinds` says of each layer whether it is MAMBA, ATTENTION or MLP."""
 
-    by_layer = (*Mamba2Config.by_layer, "kinds")
+    by_layer = (*mamba2.Mamba2Config.by_layer, "kinds")
 
     kinds: tuple[str, ...]
 
@@ -81,8 +76,8 @@ class SquaredMLP(nn.Module):
         return self.down_proj(f.squared_relu(self.up_proj(x)))
 
 
-_LAYERS: dict[str, type[Mamba2 | Attention | SquaredMLP]] = {
-    MAMBA: Mamba2,
+_LAYERS: dict[str, type[mamba2.Mamba2 | Attention | SquaredMLP]] = {
+    MAMBA: mamba2.Mamba2,
     ATTENTION: Attention,
     MLP: SquaredMLP,
 }
@@ -180,10 +175,10 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     ):
         if kind in kinds:
             fields[field] = data.has_tensor(f"blk.{kinds.index(kind)}.{of_layer}.bias")
-    return {**fields, **mamba2_from_gguf(data), "kinds": kinds}
+    return {**fields, **mamba2.from_gguf(data), "kinds": kinds}
 
 
-_GGUF, _FOLDER = mamba2_names("mixer", "mixer")
+_GGUF, _FOLDER = mamba2.names("mixer", "mixer")
 _OF_ATTENTION = {f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"}
 _OF_MLP = {f"mixer.{part}_proj": f"mlp.{part}_proj" for part in ("up", "down")}
 _OF_MODEL = {"input_layernorm": "norm", "embed_tokens": "embeddings", "norm": "norm_f"}

@@ -56,7 +56,7 @@ class MambaConfig(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * inner)
 
 
-def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+def from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """The fields that `MambaConfig` adds to `DecoderConfig`; raises ConfigError."""
     return {
         "ssm_inner": data.size("ssm.inner_size"),
@@ -121,7 +121,7 @@ class Mamba(nn.Module):
         return f.recurrence_outputs(memory, x, ring=span.ring), (memory, latest)
 
 
-def mamba_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The names in GGUF files, and in folders, of the parts of a layer's Mamba.
 
     module  its name in the model
