@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from tests.cluster.fake_bundles import FakeBundles
 from tests.cluster.load import client_of, reference, stream
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,10 +178,3 @@ def test_a_batch_that_is_killed_is_continued(tmp_path: Path) -> None:
 def slots(client: httpx.Client) -> list[dict[str, Any]]:
     states: list[dict[str, Any]] = client.get("/slots").json()
     return states
-
-
-def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

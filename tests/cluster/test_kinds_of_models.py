@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.cluster.every_kind import CHUNK, NAMES, EveryKind
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import adapter_folders, fakes
 from tests.server.fakes import deployed
 
@@ -177,10 +177,3 @@ def cached(client: httpx.Client, model: str, prompt: list[int]) -> int:
     usage = client.post("/v1/completions", json=body).json()["usage"]
     tokens: int = usage["prompt_tokens_details"]["cached_tokens"]
     return tokens
-
-
-def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

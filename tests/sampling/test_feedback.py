@@ -16,15 +16,11 @@ from hearthd.sampling.feedback import AdaptiveP, Mirostat1, Mirostat2, feedback_
 from hearthd.sampling.options import SamplingOptions
 from hearthd.sampling.sampler import Sampler
 from tests.by_day import first_by_day
+from tests.sampling.test_chain import softmax
 
 logits_of = st.lists(
     st.integers(-40, 40).map(lambda n: n / 4) | st.just(-math.inf), min_size=1, max_size=150
 ).filter(lambda values: max(values) > -math.inf)
-
-
-def softmax(logits: list[float]) -> list[float]:
-    weights = [math.exp(x - max(logits)) for x in logits]
-    return [w / math.fsum(weights) for w in weights]
 
 
 def kept(candidates: Candidates) -> set[int]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
-from tests.patience import PATIENCE
 from tests.server import fakes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import httpx
 
 LIBRARY = fakes.gemma_like()
@@ -39,11 +35,3 @@ def stream(client: httpx.Client, **body: Any) -> list[tuple[str, dict[str, Any]]
             if fields:
                 events.append((fields.get("event", "message"), json.loads(fields["data"])))
         return events
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -23,13 +23,13 @@ from hearthd.server.images.fetching import MAX_ADDRESSES, MAX_REDIRECTS, ImageFe
 from hearthd.server.services import language_service
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.certificates import certificate
 from tests.server.images.image_service import WIDE, anthropic, chat, image_service, openai
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 DATA = b"an image" * 100
@@ -313,18 +313,10 @@ def test_a_download_ends_with_its_client(
                     b"Content-Type: application/json\r\n"
                     b"Content-Length: %d\r\n\r\n%s" % (len(sent), sent)
                 )
-                until(lambda: visits == ["/slow"])
+                wait_until(lambda: visits == ["/slow"])
                 assert fetcher.memory.used
-            until(lambda: not fetcher.memory.used)
+            wait_until(lambda: not fetcher.memory.used)
             visits.clear()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def openai_url(url: str) -> dict[str, object]:

@@ -19,8 +19,7 @@ from hearthd.server.process import accept_queue
 from hearthd.server.process.accept_queue import AcceptQueue
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.connection_memory import network_of
-from tests.patience import PATIENCE
-from tests.server.generate_client import wait_until
+from tests.patience import PATIENCE, wait_until
 from tests.server.process.test_fault_isolation import running
 
 if TYPE_CHECKING:

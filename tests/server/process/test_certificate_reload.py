@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server.certificates import certificate
 from tests.server.generate_client import answer, stream
 from tests.server.tls import trusting
@@ -66,9 +66,7 @@ def test_a_new_certificate_is_served_and_streams_go_on(server: Server, tmp_path:
         time.sleep(0.3)
         renew(tmp_path)
         process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + PATIENCE
-        while served(client) == before:
-            assert time.monotonic() < deadline
+        wait_until(lambda: served(client) != before)
         assert not running.done()
         assert running.result()[-1][1]["finish_reason"] == "length"
     assert served(client) == (tmp_path / "cert.pem").read_text()

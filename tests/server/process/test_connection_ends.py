@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hearthd.server.process import client_timeouts, lingering
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server.api.middleware.test_abuse import request
 from tests.server.api.operator.test_operator_routes import wait_until_free
-from tests.server.generate_client import answer, wait_until
+from tests.server.generate_client import answer
 from tests.server.process.test_fault_isolation import running
 from tests.server.tls import encrypted, trusting
 

@@ -22,10 +22,10 @@ from hearthd.server.process.connection_memory import (
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.listening import bind, url
 from hearthd.server.services.model_pool import ModelPool
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.certificates import tls
-from tests.server.generate_client import LIBRARY, answer, wait_until
+from tests.server.generate_client import LIBRARY, answer
 from tests.server.tls import encrypted, trusting
 
 if TYPE_CHECKING:

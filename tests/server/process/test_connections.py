@@ -19,9 +19,9 @@ from fastapi import FastAPI
 
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.request_target import use_origin_form
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server.certificates import tls
-from tests.server.generate_client import answer, wait_until
+from tests.server.generate_client import answer
 from tests.server.process.test_fault_isolation import running
 from tests.server.tls import encrypted
 

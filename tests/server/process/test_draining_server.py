@@ -19,7 +19,7 @@ from hearthd.server.process import draining_server as serving
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.listening import bind, url
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.certificates import tls
 from tests.server.tls import encrypted, trusting
@@ -97,9 +97,7 @@ def test_a_cancelled_request_gets_its_error_after_a_slow_step(
     ):
         monkeypatch.setattr(service._runtime, "delay", 1.2)
         asked = pool.submit(httpx.post, f"{address}/generate", json=body, timeout=PATIENCE)
-        until = time.monotonic() + PATIENCE
-        while service.idle and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: not service.idle)
         server.handle_exit(15, None)
         answer = asked.result()
     assert answer.status_code == 503
@@ -119,10 +117,7 @@ def test_running_and_waiting_streams_get_an_error_at_the_shutdown_timeout(
     ):
         monkeypatch.setattr(service._runtime, "delay", 1.2)
         sent = [pool.submit(client.post, "/generate", json=body) for _ in range(6)]
-        until = time.monotonic() + PATIENCE
-        while service.state().queued < 4:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_until(lambda: service.state().queued >= 4)
         server.handle_exit(15, None)
         for response in sent:
             *_, name, data = [line for line in response.result().text.splitlines() if line]
@@ -159,10 +154,7 @@ def test_a_client_that_never_reads_does_not_delay_shutdown(
         client.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
         assert client.recv(1) == b"H"
         # Only what fills all buffers holds anything, and a busy machine needs its time for that.
-        deadline = time.monotonic() + PATIENCE
-        while not _full(server):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: _full(server))
         server.handle_exit(15, None)
         time.sleep(0.3)  # the deadline, at which it is still being written to
         assert not service.idle

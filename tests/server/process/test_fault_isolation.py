@@ -24,10 +24,10 @@ from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.model_room import ModelRoom
 from tests.by_day import first_by_day
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.certificates import tls
-from tests.server.generate_client import LIBRARY, answer, wait_until
+from tests.server.generate_client import LIBRARY, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,9 @@ from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.bundle.lora.read_adapter import read_adapter
 from hearthd.runtime.iree.device import CannotLoad
 from tests.bundle.signed_folders import SigningKey
+from tests.patience import wait_until
 from tests.server import adapter_folders, fakes
-from tests.server.generate_client import LIBRARY, wait_until
+from tests.server.generate_client import LIBRARY
 from tests.server.process.test_cli import bundle, failure
 from tests.server.process.test_cli_models import BODY, ask, served
 

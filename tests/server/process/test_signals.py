@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.by_day import first_by_day
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import answer, stream
 
@@ -42,12 +42,6 @@ def server() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
         process.communicate()
 
 
-def _wait_for(client: httpx.Client, name: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not figure(figures(client), name):
-        assert time.monotonic() < deadline, name
-
-
 @pytest.mark.parametrize("number", first_by_day([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
@@ -55,9 +49,9 @@ def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     process, client = server
     with ThreadPoolExecutor(3) as pool:
         running = pool.submit(stream, client, max_tokens=20, seed=1)
-        _wait_for(client, "slots_busy")
+        wait_until(lambda: bool(figure(figures(client), "slots_busy")))
         queued = pool.submit(answer, client, max_tokens=5, seed=2)
-        _wait_for(client, "queued")
+        wait_until(lambda: bool(figure(figures(client), "queued")))
         process.send_signal(number)
         time.sleep(0.1)
         refused = client.post("/generate", json={"prompt": "x"})
@@ -94,7 +88,7 @@ def test_a_second_signal_does_not_wait(
             pool.submit(client.post, "/generate", json={**body, "stream": stream})
             for stream in (True, False)
         ]
-        _wait_for(client, "queued")
+        wait_until(lambda: bool(figure(figures(client), "queued")))
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,11 @@ from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services.file_watch import FileWatch
 from tests.by_day import first_by_day
-from tests.patience import PATIENCE
+from tests.patience import wait_until
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
-from tests.server.generate_client import LIBRARY, wait_until
+from tests.server.fake_models import words
+from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,11 +50,6 @@ def complete(client: httpx.Client, tokens: int = 10) -> dict[str, Any]:
 
 def reload(client: httpx.Client) -> httpx.Response:
     return client.post("/v1/bundle/reload", headers=KEYS)
-
-
-def words(answer: dict[str, Any]) -> tuple[str, list[float]]:
-    (choice,) = answer["choices"]
-    return choice["text"], choice["logprobs"]["token_logprobs"]
 
 
 def test_no_request_is_lost_and_each_answer_comes_from_one_bundle() -> None:
@@ -104,17 +99,13 @@ def test_a_long_answer_finishes_on_its_first_bundle() -> None:
     one, other = service(3.0, delay=0.02), service(2.0)
     with guarded(one, other) as client, ThreadPoolExecutor(1) as pool:
         running = pool.submit(complete, client, 50)
-        while one.idle:
-            time.sleep(0.01)
+        wait_until(lambda: not one.idle)
         assert reload(client).status_code == 200
         assert complete(client)["system_fingerprint"] == other.fingerprint
         assert not running.done()
         assert running.result()["system_fingerprint"] == one.fingerprint
         # When it is answered the older one ends.
-        deadline = time.monotonic() + PATIENCE
-        while one.unavailable() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: one.unavailable() is not None)
         assert complete(client)["system_fingerprint"] == other.fingerprint
 
 

@@ -17,10 +17,9 @@ from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services import model_pool
 from hearthd.server.services.deployment import Deployment
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
-from tests.server.generate_client import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

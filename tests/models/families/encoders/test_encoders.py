@@ -35,6 +35,7 @@ from tests.models.families.encoders.encoder_cases import (
 )
 from tests.models.families.gguf_files import write_encoder
 from tests.models.families.test_compiled import with_parameters_as_inputs
+from tests.models.families.test_families import close
 from tests.models.numpy_device import random_arrays
 
 if TYPE_CHECKING:
@@ -84,10 +85,6 @@ def padded(name: str, length: int, texts: list[list[int]]) -> list[Array]:
         for part in (0, 1)
     )
     return [tokens, np.minimum(types, 1), np.array([len(text) for text in texts], np.int32)]
-
-
-def close(actual: Array, expected: Array, tolerance: float) -> None:
-    assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ENCODER_CASES)

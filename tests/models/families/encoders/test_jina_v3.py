@@ -14,7 +14,8 @@ from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families.encoders.encoder_cases import LENGTH, TEXTS, recorded_encoder
-from tests.models.families.encoders.test_encoders import TOLERANCE, close, opened, padded
+from tests.models.families.encoders.test_encoders import TOLERANCE, opened, padded
+from tests.models.families.test_families import close
 from tests.server.encoders import word_tokenizer
 
 if TYPE_CHECKING:

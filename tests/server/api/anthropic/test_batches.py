@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 import time
@@ -19,7 +20,7 @@ from hearthd.server.api.stored.store import Store
 from hearthd.server.app import Guards
 from hearthd.server.batch_requests.app_target import AppTarget
 from hearthd.server.batch_requests.batch_request import Reply
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes, templates
 from tests.server.api.anthropic.client_package import client_of, package
 from tests.server.openai_servers import LIBRARY, scripted
@@ -320,10 +321,8 @@ def test_only_the_key_of_a_batch_finds_it() -> None:
     stored(store, owner="00" * 32)
     state = State(store, "00" * 32)
     with client_of(scripted("the dog"), guards=guards, key=keys[0], store=store):
-        deadline = time.monotonic() + PATIENCE
-        while state.record("msgbatch_a", "message_batch")["processing_status"] != "ended":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        batch = functools.partial(state.record, "msgbatch_a", "message_batch")
+        wait_until(lambda: batch()["processing_status"] == "ended")
     errors = [item["result"]["error"] for item in state.items("msgbatch_a") if "result" in item]
     assert errors[1]["error"]["type"] == "authentication_error"
 

@@ -14,9 +14,9 @@ from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_template
 from hearthd.server.settings import BadSettings, Settings
+from tests.patience import wait_until
 from tests.server import adapter_folders as folders
 from tests.server import fakes
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from hearthd.bundle.lora.adapter_folder import TENSORS
+from tests.patience import wait_until
 from tests.server import adapter_folders as folders
 from tests.server import fakes
-from tests.server.generate_client import LIBRARY, wait_until
+from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

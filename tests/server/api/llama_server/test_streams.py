@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,9 @@ import pytest
 
 from hearthd.server.api.resumable.streams import OffsetLost, Stream, Streams
 from hearthd.server.app import Guards
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.fake_models import FakeModel, pool, statuses
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, chatty
 
 if TYPE_CHECKING:
@@ -116,7 +114,7 @@ def test_a_stopped_stream_ends(slow: httpx.Client) -> None:
         slow.delete("/v1/stream", params={"conv_id": "stopped"})
         read += b"".join(parts)
     assert b'"stop":true' not in read
-    _wait_for_cancelled(slow, cancelled + 1)
+    wait_until(lambda: _cancelled(slow) >= cancelled + 1)
 
 
 def test_a_new_request_stops_the_earlier_one_with_its_id(slow: httpx.Client) -> None:
@@ -136,7 +134,7 @@ def test_a_whole_answer_ends_with_its_client(slow: httpx.Client) -> None:
     cancelled = _cancelled(slow)
     with pytest.raises(httpx.ReadTimeout):
         slow.post("/completion", json=body, headers={"X-Conversation-Id": "whole"}, timeout=0.2)
-    _wait_for_cancelled(slow, cancelled + 1)
+    wait_until(lambda: _cancelled(slow) >= cancelled + 1)
 
 
 def test_a_stream_of_lines_ends_with_its_client(slow: httpx.Client) -> None:
@@ -147,7 +145,7 @@ def test_a_stream_of_lines_ends_with_its_client(slow: httpx.Client) -> None:
         "POST", "/api/generate", json=body, headers={"X-Conversation-Id": "lines"}
     ) as answer:
         next(answer.iter_raw())
-    _wait_for_cancelled(slow, cancelled + 1)
+    wait_until(lambda: _cancelled(slow) >= cancelled + 1)
     assert lookup(slow, "lines") == []
 
 
@@ -253,10 +251,3 @@ def _cancelled(client: httpx.Client) -> float:
     name = 'hearth_completions_total{model="fake-model",outcome="cancelled"} '
     lines = client.get("/metrics").text.splitlines()
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
-
-
-def _wait_for_cancelled(client: httpx.Client, count: float) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while _cancelled(client) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -19,8 +19,9 @@ from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.patience import wait_until
 from tests.server import fakes, templates
-from tests.server.generate_client import LIBRARY, VOCAB, answer, stream, wait_until
+from tests.server.generate_client import LIBRARY, VOCAB, answer, stream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,7 @@ from typing_extensions import override
 from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server import logs
 from hearthd.server.app import Guards
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer
 
@@ -227,10 +226,7 @@ class Kept(logging.Handler):
 
     def lines(self, *ids: str) -> list[tuple[str, dict[str, Any]]]:
         """The lines of these requests, when they are there: each message with its fields."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._kept.keys() >= set(ids):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(lambda: self._kept.keys() >= set(ids))
         records = [self._kept[id_] for id_ in ids]
         return [(record.getMessage(), vars(record)["fields"]) for record in records]
 

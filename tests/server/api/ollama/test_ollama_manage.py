@@ -14,11 +14,11 @@ from hearthd.bundle import MANIFEST
 from hearthd.server.api.ollama import manage
 from hearthd.server.app import Guards
 from hearthd.server.services.pulls import pull_command
+from tests.patience import wait_until
 from tests.server import fakes
 from tests.server.api.ollama.ask import HELLO, lines, refusal, whole
 from tests.server.api.ollama.test_ollama_models import KEY, TEMPLATE, listed
 from tests.server.fake_models import FakeModel, pool
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 
 from hearthd.server.api.ollama.model_list import quantization
 from hearthd.server.app import Guards
+from tests.patience import wait_until
 from tests.server import encoders, fakes, functions, templates
 from tests.server.api.ollama.ask import HELLO, refusal, whole
 from tests.server.fake_models import FakeModel, pool, statuses
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, chatty
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from tests.fake_runtime import FakeRuntime
+from tests.patience import wait_until
 from tests.server import fakes
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
 if TYPE_CHECKING:

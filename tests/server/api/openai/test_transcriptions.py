@@ -18,10 +18,9 @@ from typing_extensions import override
 
 from hearthd.server.app import Guards
 from tests.baker.small_whisper import IDS
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
 from tests.server.full_disk import full_disk
-from tests.server.generate_client import wait_until
 from tests.server.speech.listeners import ScriptedListener, script, tokens
 from tests.server.speech.speech_services import service, wav
 

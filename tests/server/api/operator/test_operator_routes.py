@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.version import version
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
-from tests.server.generate_client import LIBRARY, POISON, answer, stream, wait_until
+from tests.server.generate_client import LIBRARY, POISON, answer, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

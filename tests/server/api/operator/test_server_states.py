@@ -13,9 +13,9 @@ import pytest
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
-from tests.server.generate_client import LIBRARY, VOCAB, answer, wait_until
+from tests.server.generate_client import LIBRARY, VOCAB, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +61,7 @@ def test_requests_are_rejected_until_the_self_test_has_passed() -> None:
     with fakes.running(service, wait=False) as client:
         assert refused(client)[0] == "starting"
         assert client.get("/health").json()["self_test"] is None
-        deadline = time.monotonic() + PATIENCE
-        while client.get("/health/ready").status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: client.get("/health/ready").status_code == 200)
         assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from hearthd.server.api.anthropic import batch_runner
 from hearthd.server.api.stored.store import Store
+from tests.patience import wait_until
 from tests.server import fakes
-from tests.server.generate_client import wait_until
 from tests.server.openai_servers import scripted
 
 if TYPE_CHECKING:
