@@ -149,12 +149,15 @@ class Streams:
         return self._streams.get((owner, id_))
 
     def lookup(self, owner: str, ids: Iterable[str]) -> Iterator[Stream]:
-        """The streams whose id is one of these, or one of these followed by `::` and a model."""
+        """The streams whose id is one of these, or one of these followed by `::` and a model.
+
+        Each is found once, also if several ids find it.
+        """
         self._drop_old()
-        for id_ in ids:
-            for (found_owner, found), stream in self._streams.items():
-                if found_owner == owner and (found == id_ or found.startswith(f"{id_}::")):
-                    yield stream
+        wanted = {*ids}
+        for (found_owner, found), stream in self._streams.items():
+            if found_owner == owner and not wanted.isdisjoint(_found_by(found)):
+                yield stream
 
     def end(self, stream: Stream) -> None:
         """End a stream, and keep it for a while unless it was stopped."""
@@ -196,3 +199,12 @@ class Streams:
             if self._memory <= self._limit and self._clock() - ended < self._retention:
                 return
             self.drop(stream)
+
+
+def _found_by(id_: str) -> Iterator[str]:
+    """The ids that find a stream: its own, and what is in front of each `::`."""
+    yield id_
+    end = id_.find("::")
+    while end >= 0:
+        yield id_[:end]
+        end = id_.find("::", end + 1)

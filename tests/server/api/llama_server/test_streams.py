@@ -206,6 +206,20 @@ def test_the_oldest_bytes_are_dropped() -> None:
         stream.require(1)
 
 
+def test_each_stream_is_found_once() -> None:
+    streams = Streams()
+    for id_ in ("a", "a::m", "a::m::n", "a:::m", "b::a", "ab"):
+        streams.open("", id_)
+    streams.open("another", "a")
+
+    def found(*ids: str) -> list[str]:
+        return [stream.id for stream in streams.lookup("", ids)]
+
+    assert found("a") == ["a", "a::m", "a::m::n", "a:::m"]
+    assert found("a::m", "a:") == ["a::m", "a::m::n", "a:::m"]
+    assert found(*("a", "a::m") * 500) == found("a")
+
+
 def test_ended_streams_are_dropped_in_the_order_of_their_ends() -> None:
     now = 0.0
     streams = Streams(limit=20_000, retention=300, clock=lambda: now)
