@@ -6,6 +6,7 @@ opens a bundle imports no baker.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -38,11 +39,19 @@ class BakesFirst(flags.GroupedOptions):
             try:
                 self._derive()
             except ModuleNotFoundError as error:
-                raise flags.UsageError(
+                problem = flags.UsageError(
                     f"No such option: {unknown}; for an option of `hearth bake`, "
-                    f"{missing_baker(error)}."
-                ) from error
-        remaining: list[str] = super().parse_args(ctx, args)
+                    f"{missing_baker(error)}.",
+                    ctx,
+                )
+                problem.option_name = unknown  # as of Typer's error
+                raise problem from error
+        try:
+            remaining: list[str] = super().parse_args(ctx, args)
+        except flags.UsageError:  # whose message can name an option of `hearth bake`
+            with contextlib.suppress(ModuleNotFoundError):
+                self._derive()
+            raise
         names = [name for name in ctx.params if name.startswith(_PREFIX)]
         typed = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in names}
         ctx.obj = {name: text for name, text in typed.items() if text is not None}

@@ -35,7 +35,8 @@ HELP_OPTIONS = ("-h", "--help")
 _SYNONYMS = {
     "show": "inspect", "version": "--version", "delete": "rm", "remove": "rm", "create": "bake",
     "convert": "bake", "quantize": "bake", "download": "pull", "models": "list", "start": "serve",
-    "complete": "generate",
+    "complete": "generate", "ls": "list", "info": "inspect", "import": "bake", "get": "pull",
+    "status": "ps", "server": "serve", "-m": "run MODEL", "-hf": "run hf:ORG/REPO",
 }  # fmt: skip
 PREFIXES = (
     "hf:",
@@ -213,6 +214,8 @@ def _exit_with(
         message = error.format_message().replace("Input should be", "expected")
         message = message.partition(", unable to parse")[0].rstrip(".")
         message = message.removeprefix("Invalid value: ")  # of no argument
+        if hint := _habit(error, arguments):
+            message = f"No such option: {hint}"
         if "unexpected extra argument" in message and _takes_prompt(error.ctx):
             message += "; put quotes around a prompt of several words"
         message += "" if message.endswith("?") else "."
@@ -228,6 +231,21 @@ def _exit_with(
 
 def _takes_prompt(context: Any) -> bool:
     return context is not None and any(each.name == "prompt" for each in context.command.params)
+
+
+def _habit(error: Any, arguments: Sequence[str]) -> str | None:
+    """A flag of another program that a user typed, and what to do instead."""
+    from hearthd.other_flags import instead_of
+
+    unknown = getattr(error, "option_name", None)
+    if unknown is None or error.ctx is None:
+        return None
+    known = {name for each in error.ctx.command.params for name in (each.metavar, *each.opts)}
+    # Of -ngl, Typer reports -n, and of -hf -f.
+    flags = [word.partition("=")[0] for word in arguments if word.startswith("-")]
+    flag = unknown if unknown in flags else next(f for f in flags if unknown.lstrip("-") in f)
+    hint = instead_of(flag, known)
+    return None if hint is None else f"{flag}; {hint}"
 
 
 def _meant(name: str) -> str | None:

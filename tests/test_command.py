@@ -272,6 +272,8 @@ def test_flags_of_a_bake_without_the_baker_say_what_to_install(name: str) -> Non
     assert result.returncode == 2
     message = r"No such option: --rank; .* pip install 'hearthd\[bake\]'\. See .*"
     assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
+    result = run_process(name, "y", *more, "--max-model-len", "64", without=BAKER_PACKAGES)
+    assert "--max-model-len; use --context. See" in result.stderr or name == "install-service"
     result = run_process(name, "--help", without=BAKER_PACKAGES)
     assert result.returncode == 0
     assert "--kv-cache" not in result.stdout
@@ -298,6 +300,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             ("bake", f"{__file__}x"),
             f"hearth bake: MODEL: got '{__file__}x', expected a .*; did you mean {__file__}[?]",
         ),
+        (("-m", "x"), "hearth: No such command '-m'. Use `hearth run MODEL`."),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),
@@ -310,6 +313,10 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (
             ("bake", "gemma3", "--prot"),
             "hearth bake: No such option: --prot.* See hearth bake --help.",
+        ),
+        (
+            ("bake", "a.gguf", "--outfile", "b"),
+            "hearth bake: No such option: --outfile; use --out",
         ),
         (
             ("bake", "gemma3", "--max-memory", "x"),

@@ -1,0 +1,84 @@
+"""Flags of llama-server, Ollama and vLLM that Hearth calls otherwise, or that it does not need.
+
+Hearth has one name for each flag. Who types another one by habit reads which it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+# What to type in place of a flag: an option of Hearth, with a value where only one is meant, or the
+# argument.
+_CALLED = {
+    "MODEL": ("-m", "--model", "-hf", "-hfr", "--hf-repo", "--models-dir"),
+    "PROMPT": ("-p", "--prompt"),
+    "--adapter": ("--lora",),
+    "--adapters": ("--enable-lora",),
+    "--alias": ("-a", "--served-model-name"),
+    "--api-prefix": ("--root-path",),
+    "--cache-dir": ("--slot-save-path",),
+    "--client-timeout": ("-to", "--timeout"),
+    "--context": ("-c", "--ctx-size", "--num-ctx", "--max-model-len"),
+    "--drafter": ("-md", "--model-draft", "--spec-draft-model"),
+    "--idle-timeout": ("--keepalive", "--sleep-idle-seconds"),
+    "--json-schema": ("-j", "--format"),
+    "--kv-cache": ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "--kv-cache-dtype"),
+    "--log-level debug": ("-v", "--verbose"),
+    "--logit-bias": ("-l",),
+    "--lora": ("--lora-modules",),
+    "--max-tokens": ("-n", "--predict", "--n-predict", "--num-predict"),
+    "--mirostat-eta": ("--mirostat-lr",),
+    "--mirostat-tau": ("--mirostat-ent",),
+    "--out": ("-o", "--output", "--outfile"),
+    "--precision": ("-q", "--quantize", "--quantization", "--outtype", "--dtype"),
+    "--repeat-penalty": ("--repetition-penalty",),
+    "--seed": ("-s",),
+    "--slots": ("-np", "--parallel", "--max-num-seqs"),
+    "--stop": ("-r", "--reverse-prompt"),
+    "--system": ("-sys", "--system-prompt"),
+    "--temperature": ("--temp",),
+    "--threads": ("-t",),
+    "--tls-cert": ("--ssl-cert-file", "--ssl-certfile"),
+    "--tls-key": ("--ssl-key-file", "--ssl-keyfile"),
+    "--typical-p": ("--typical",),
+}
+# Why a flag is not needed.
+_NOT_NEEDED = {
+    "Hearth computes on the CPU": (
+        *("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device", "-sm", "--split-mode"),
+        *("-mg", "--main-gpu", "-ts", "--tensor-split", "-ncmoe", "--n-cpu-moe", "-cmoe"),
+        *("--cpu-moe", "-ot", "--override-tensor", "--gpu-memory-utilization"),
+        *("-tp", "--tensor-parallel-size", "--enforce-eager"),
+    ),
+    "it is always on": (
+        *("--jinja", "-fa", "--flash-attn", "-cb", "--cont-batching", "--metrics", "--props"),
+        *("--embedding", "--embeddings", "--rerank", "--reranking", "-cnv", "--conversation"),
+        *("--enable-prefix-caching", "--enable-auto-tool-choice"),
+    ),
+    "Hearth chooses it": (
+        *("-b", "--batch-size", "-ub", "--ubatch-size", "-tb", "--threads-batch"),
+        *("--pooling", "--tool-call-parser", "--reasoning-parser"),
+    ),
+    "each request sets it": (
+        *("--temp", "--temperature", "--top-k", "--top-p", "--min-p", "--repeat-penalty"),
+        *("--presence-penalty", "--frequency-penalty", "-s", "--seed", "-n", "--predict"),
+        *("--n-predict", "--max-tokens", "-sys", "--system-prompt", "--samplers"),
+    ),
+    "the last line has the speed": ("--verbose",),
+    "the model is unloaded at the end": ("--keepalive",),
+}
+
+
+def instead_of(flag: str, known: Container[str]) -> str | None:
+    """What to do in place of a flag of another program; None if that is not known.
+
+    `known` are the options and the arguments of the command, as --help calls them.
+    """
+    for called, others in _CALLED.items():
+        if flag in others and called.partition(" ")[0] in known:
+            is_argument = not called.startswith("-")
+            return f"give it as {called}, without a flag" if is_argument else f"use {called}"
+    return next((f"omit it: {why}" for why, names in _NOT_NEEDED.items() if flag in names), None)
