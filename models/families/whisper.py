@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.models.config import MAX_LAYERS, ConfigError, ModelConfig
-from hearthd.models.decoder.layers import HeadLinear
 from hearthd.models.decoder.tensor_names import TensorNames
-from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.speech.speech_architecture import SpeechArchitecture
+from hearthd.models.towers.whisper_encoder import (
+    Encoder,
+    EncoderAttention,
+    EncoderMLP,
+    EncoderShape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +31,6 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.speech.heard import Heard
-
-_TAPS = 3  # columns that a convolution reads at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,19 @@ class Config(ModelConfig):
     encoder_ffn: int
     encoder_heads: int
 
+    @property
+    def encoder(self) -> EncoderShape:
+        """The shape of the encoder."""
+        return EncoderShape(
+            mels=self.mels,
+            states=self.states,
+            layers=self.encoder_layers,
+            hidden=self.hidden,
+            ffn=self.encoder_ffn,
+            heads=self.encoder_heads,
+            norm_eps=self.norm_eps,
+        )
+
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,24 +71,8 @@ class Config(ModelConfig):
                 raise ConfigError(f"{heads} heads cannot share a width of {self.hidden}")
 
 
-class Attention(nn.Module):
+class Attention(EncoderAttention):
     """Attention to the layer's hidden states, or to the encoder's."""
-
-    def __init__(self, hidden: int, heads: int) -> None:
-        width = hidden // heads
-        self.scale = width**-0.5
-        self.q_proj = HeadLinear(hidden, heads, width, bias=True)
-        self.k_proj = HeadLinear(hidden, heads, width)
-        self.v_proj = HeadLinear(hidden, heads, width, bias=True)
-        self.out_proj = nn.Linear(hidden, hidden, bias=True)
-
-    def everywhere(self, x: Tensor) -> Tensor:
-        """Attention of each state to every state, (S, E) -> (S, E)."""
-        key, value = (
-            ops.reshape(project(x), shape=x.shape) for project in (self.k_proj, self.v_proj)
-        )
-        mixed = f.full_attention(self.q_proj(x), key, value, scale=self.scale)
-        return self.out_proj(ops.reshape(mixed, shape=x.shape))
 
     def earlier(self, x: Tensor, cache: LayerCache) -> Tensor:
         """Attention of each token to those before it, (N, E) -> (N, E)."""
@@ -85,34 +84,13 @@ class Attention(nn.Module):
         return self.out_proj(heard.attend(self.q_proj(x), scale=self.scale))
 
 
-class Block(nn.Module):
-    """The base of encoder and decoder layers: attention and an MLP."""
-
-    def __init__(self, hidden: int, heads: int, ffn: int, eps: float) -> None:
-        self.self_attn = Attention(hidden, heads)
-        self.self_attn_layer_norm = nn.LayerNorm(hidden, eps)
-        self.fc1 = nn.Linear(hidden, ffn, bias=True)
-        self.fc2 = nn.Linear(ffn, hidden, bias=True)
-        self.final_layer_norm = nn.LayerNorm(hidden, eps)
-
-    def mlp(self, h: Tensor) -> Tensor:
-        """(N, E) -> (N, E)."""
-        return h + self.fc2(f.gelu(self.fc1(self.final_layer_norm(h))))
-
-
-class EncoderBlock(Block):
-    """A layer of the encoder."""
-
-    def __call__(self, h: Tensor) -> Tensor:
-        """(S, E) -> (S, E)."""
-        return self.mlp(h + self.self_attn.everywhere(self.self_attn_layer_norm(h)))
-
-
-class DecoderBlock(Block):
+class DecoderBlock(EncoderMLP):
     """A layer of the decoder."""
 
     def __init__(self, hidden: int, heads: int, ffn: int, eps: float) -> None:
-        super().__init__(hidden, heads, ffn, eps)
+        super().__init__(hidden, ffn, eps)
+        self.self_attn = Attention(hidden, heads)
+        self.self_attn_layer_norm = nn.LayerNorm(hidden, eps)
         self.encoder_attn = Attention(hidden, heads)
         self.encoder_attn_layer_norm = nn.LayerNorm(hidden, eps)
 
@@ -120,30 +98,6 @@ class DecoderBlock(Block):
         """(N, E) -> (N, E)."""
         h = h + self.self_attn.earlier(self.self_attn_layer_norm(h), cache)
         return self.mlp(h + self.encoder_attn.heard(self.encoder_attn_layer_norm(h), heard))
-
-
-class Encoder(nn.Module):
-    """Two convolutions and blocks: a spectrogram to hidden states."""
-
-    def __init__(self, config: Config) -> None:
-        hidden, eps = config.hidden, config.norm_eps
-        self.conv1 = nn.Linear(config.mels * _TAPS, hidden, bias=True)
-        self.conv2 = nn.Linear(hidden * _TAPS, hidden, bias=True)
-        self.embed_positions = nn.Embedding(config.states, hidden)
-        self.layers = [
-            EncoderBlock(hidden, config.encoder_heads, config.encoder_ffn, eps)
-            for _ in range(config.encoder_layers)
-        ]
-        self.layer_norm = nn.LayerNorm(hidden, eps)
-
-    def __call__(self, spectrogram: Tensor) -> Tensor:
-        """f32 (mels, 2 S) -> (S, E)."""
-        x = ops.transpose(spectrogram, order=(1, 0))
-        x = f.gelu(self.conv1(neighbors(x, stride=1)))
-        h = f.gelu(self.conv2(neighbors(x, stride=2))) + self.embed_positions.weight
-        for block in self.layers:
-            h = block(h)
-        return self.layer_norm(h)
 
 
 class Decoder(nn.Module):
@@ -173,7 +127,7 @@ class Whisper(nn.Module):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(config.encoder)
         self.decoder = Decoder(config)
 
     def hear(self, spectrogram: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -191,21 +145,6 @@ class Whisper(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Normalized hidden states (N, E) -> logits (N, V)."""
         return self.decoder.embed_tokens.logits(x)
-
-
-def neighbors(x: Tensor, *, stride: int) -> Tensor:
-    """Each row of (N, C) with the rows before and after it, zeros outside.
-
-    Returns (N / stride, C * 3) for every `stride`-th row, as a convolution's weight (O, C, 3) has
-    its columns.
-    """
-    rows, width = x.shape
-    zero = ops.full_like(f.narrow(x, 0, 0, 1), 0.0)
-    padded = ops.concatenate(zero, x, zero, axis=0)
-    taps = [f.narrow(padded, 0, tap, tap + rows) for tap in range(_TAPS)]
-    stacked = ops.concatenate(*(f.unsqueeze(tap, axis=2) for tap in taps), axis=2)
-    joined = ops.reshape(stacked, shape=(rows // stride, stride, width * _TAPS))
-    return ops.reshape(f.narrow(joined, 1, 0, 1), shape=(rows // stride, width * _TAPS))
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
