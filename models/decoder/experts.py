@@ -271,4 +271,13 @@ EXPERT_GGUF_NAMES: Mapping[str, str] = {
 EXPERT_FOLDER_NAMES: Mapping[str, str] = {
     f"mlp.experts.{projection}": f"mlp.experts.*.{projection}" for projection in _PARTS
 }
+# Or a tensor for all of them in a folder too, with the rows of gates before the rows they multiply.
+STACKED_EXPERTS: Mapping[str, str] = {
+    "mlp.experts.gate_up_proj.weight": "mlp.experts.gate_up_proj",
+    "mlp.experts.all_down_proj.weight": "mlp.experts.down_proj",
+}
+JOINED_EXPERTS: Mapping[str, tuple[str, ...]] = {
+    "mlp.experts.gate_up_proj": ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
+    "mlp.experts.all_down_proj": ("mlp.experts.down_proj",),
+}
 EXPERT_NAMES = TensorNames(gguf=EXPERT_GGUF_NAMES, folder=EXPERT_FOLDER_NAMES)

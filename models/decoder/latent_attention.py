@@ -16,7 +16,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_config_json
 from hearthd.models.decoder.config.rope_scaling import yarn_magnitude
-from hearthd.models.decoder.layers import HeadLinear, rotated
+from hearthd.models.decoder.layers import HeadLinear, rotated, scaled_by_position
 from hearthd.models.decoder.tensor_names import GroupedRows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
@@ -95,8 +95,9 @@ class LatentAttention(nn.Module):
         vector = f.split_heads(self.kv_a_layernorm(latent), config.latent)
         shared = self._turned(f.split_heads(shared, config.rotary_width), rope)
         query = self._of_heads(self.k_b_proj, plain)
+        query = ops.concatenate(query, self._turned(turning, rope), axis=2)
         mixed = cache.attend(
-            ops.concatenate(query, self._turned(turning, rope), axis=2),
+            scaled_by_position(query, rope),
             ops.concatenate(vector, shared, axis=2),
             ops.concatenate(vector, ops.full_like(shared, 0.0), axis=2),
             scale=config.attention_scale,

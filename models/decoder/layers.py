@@ -84,9 +84,7 @@ class Attention(nn.Module):
     def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E); without a table, heads have no positions."""
         query, key, value = self.heads(x)
-        query, key = rotated(query, rope), rotated(key, rope)
-        if rope is not None and rope.query_scale is not None:
-            query = query * ops.broadcast(rope.query_scale, shape=query.shape, axes=(0,))
+        query, key = scaled_by_position(rotated(query, rope), rope), rotated(key, rope)
         mixed = cache.attend(query, key, value, scale=self.scale, cap=self.cap, sinks=self.sinks)
         return self.output(mixed)
 
@@ -348,3 +346,10 @@ def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = Non
 def rotated(x: Tensor, rope: RopeTable | None) -> Tensor:
     """Rotate the first columns of heads (N, H, D): the columns that the table has."""
     return x if rope is None else f.rope(x, rope.cosine, rope.sine)
+
+
+def scaled_by_position(query: Tensor, rope: RopeTable | None) -> Tensor:
+    """Queries (N, H, D), times the number that the table has for their position."""
+    if rope is None or rope.query_scale is None:
+        return query
+    return query * ops.broadcast(rope.query_scale, shape=query.shape, axes=(0,))

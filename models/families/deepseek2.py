@@ -71,12 +71,18 @@ class Deepseek2(DecoderModel):
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
     is_v2 = data.text("model_type", default="") == _V2
+    return Config(**fields_from_hugging_face(data, SOFTMAX if is_v2 else SIGMOID))
+
+
+def fields_from_hugging_face(data: ConfigJson, scores: str) -> dict[str, Any]:
+    """The fields of `Config` from config.json, of experts with these scores."""
+    is_softmax = scores == SOFTMAX
     data.ignore(
         "aux_loss_alpha", "ep_size", "num_nextn_predict_layers", "output_router_logits", "seq_aux"
     )
-    scores, method = (SOFTMAX, "greedy") if is_v2 else (SIGMOID, "noaux_tc")
+    method = "greedy" if is_softmax else "noaux_tc"
     data.fixed(scoring_func=scores, topk_method=method, moe_layer_freq=1)
-    if is_v2:  # chooses groups otherwise
+    if is_softmax:  # chooses groups otherwise
         data.fixed(n_group=1, topk_group=1)
     data.fixed(rope_interleave=True, partial_rotary_factor=1.0)
     fields = latent_fields(data)
@@ -84,19 +90,19 @@ def from_hugging_face(data: ConfigJson) -> Config:
     dense = data.count("first_k_dense_replace", default=1)
     kinds = data.texts("mlp_layer_types", default=())
     routed = tuple(kind == "sparse" for kind in kinds) or after_dense_layers(dense, layers)
-    return Config(
+    return {
         **fields,
-        routed=routed,
-        experts=data.size("n_routed_experts"),
-        experts_per_token=data.size("num_experts_per_tok"),
-        groups=data.size("n_group", default=1),
-        groups_per_token=data.size("topk_group", default=1),
-        expert_ffn=width,
-        shared_ffn=data.count("n_shared_experts", default=0) * width or None,
-        normalized=data.flag("norm_topk_prob", default=not is_v2),
-        factor=data.number("routed_scaling_factor", default=1.0),
+        "routed": routed,
+        "experts": data.size("n_routed_experts"),
+        "experts_per_token": data.size("num_experts_per_tok"),
+        "groups": data.size("n_group", default=1),
+        "groups_per_token": data.size("topk_group", default=1),
+        "expert_ffn": width,
+        "shared_ffn": data.count("n_shared_experts", default=0) * width or None,
+        "normalized": data.flag("norm_topk_prob", default=not is_softmax),
+        "factor": data.number("routed_scaling_factor", default=1.0),
         **_router(scores),
-    )
+    }
 
 
 def _router(scores: str) -> dict[str, Any]:
@@ -105,8 +111,11 @@ def _router(scores: str) -> dict[str, Any]:
     return {"scores": scores, "choice_bias": is_corrected, "sum_offset": offset}
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata. A layer that predicts further tokens follows the others."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata.
+
+    A layer that predicts further tokens follows the others.
+    """
     rotary, latent = data.size("rope.dimension_count"), data.size("attention.kv_lora_rank")
     width = data.size("attention.key_length_mla", default=data.size("attention.key_length"))
     value_width = data.size("attention.value_length")
@@ -130,24 +139,21 @@ def from_gguf(data: GgufMetadata) -> Config:
         data.fixed("expert_group_used_count", 1)
     shared = data.count("expert_shared_count", default=0)
     fields = experts_from_gguf(data, fields)
-    return Config(
-        **fields
-        | {
-            "query_rank": data.size("attention.q_lora_rank", default=None),
-            "latent": latent,
-            "rotary_width": rotary,
-            "key_width": width - rotary,
-            "value_width": data.size("attention.value_length_mla", default=value_width),
-            "attention_scale": magnitude**2 * width**-0.5,
-            "turns_neighbors": True,
-            "groups": data.size("expert_group_count", default=1),
-            "groups_per_token": data.size("expert_group_used_count", default=1),
-            "shared_ffn": shared * fields["expert_ffn"] or None,
-            "normalized": data.flag("expert_weights_norm", default=False),
-            "factor": data.number("expert_weights_scale", default=1.0),
-            **_router(_GATES[number]),
-        }
-    )
+    return fields | {
+        "query_rank": data.size("attention.q_lora_rank", default=None),
+        "latent": latent,
+        "rotary_width": rotary,
+        "key_width": width - rotary,
+        "value_width": data.size("attention.value_length_mla", default=value_width),
+        "attention_scale": magnitude**2 * width**-0.5,
+        "turns_neighbors": True,
+        "groups": data.size("expert_group_count", default=1),
+        "groups_per_token": data.size("expert_group_used_count", default=1),
+        "shared_ffn": shared * fields["expert_ffn"] or None,
+        "normalized": data.flag("expert_weights_norm", default=False),
+        "factor": data.number("expert_weights_scale", default=1.0),
+        **_router(_GATES[number]),
+    }
 
 
 ARCHITECTURE = Architecture(
@@ -155,7 +161,7 @@ ARCHITECTURE = Architecture(
     config=Config,
     model_types=("glm4_moe_lite", "deepseek_v2", "deepseek_v3"),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Deepseek2,
     tensors=TensorNames(
         gguf={**EXPERT_GGUF_NAMES, **LATENT_GGUF_NAMES},

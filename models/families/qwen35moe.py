@@ -14,6 +14,8 @@ from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
     EXPERT_FOLDER_NAMES,
     EXPERT_GGUF_NAMES,
+    JOINED_EXPERTS,
+    STACKED_EXPERTS,
     ExpertsConfig,
     MixtureOfExperts,
     experts_from_config_json,
@@ -86,12 +88,8 @@ ARCHITECTURE = Architecture(
             **_OF_QWEN35.folder,
             **EXPERT_FOLDER_NAMES,
             **SHARED_NAMES,
-            "mlp.experts.gate_up_proj.weight": "mlp.experts.gate_up_proj",
-            "mlp.experts.all_down_proj.weight": "mlp.experts.down_proj",
+            **STACKED_EXPERTS,
         },
-        joined={
-            "mlp.experts.gate_up_proj": ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
-            "mlp.experts.all_down_proj": ("mlp.experts.down_proj",),
-        },
+        joined=JOINED_EXPERTS,
     ),
 )

@@ -61,6 +61,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "hunyuan-dense": {"max_position_embeddings": 32768},
     "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
+    "mistral4-": {"architectures": ["Mistral3ForConditionalGeneration"]},
     "mpt-": {"architectures": ["MPTForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,

@@ -170,6 +170,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mistral3-images": {"query_growth": 0.1, "original_context": 8, **SMALL_PIXTRAL},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "mpt": {"clip": 2.0, "kv_heads": 4, "head_dim": 48},
+    "mistral4": {
+        **_LATENT, **_EXPERTS, "shared_ffn": 64, "query_growth": 0.1, "original_context": 32,
+    },
     "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},

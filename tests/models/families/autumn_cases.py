@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, EXPERTS, LINEAR, LONGROPE
+from tests.models.families.case_arguments import (
+    DEFAULT,
+    EXPERTS,
+    LATENT,
+    LINEAR,
+    LONGROPE,
+    MINISTRAL_ROPE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,6 +114,17 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
     ("maincoder", IN_TORCH, {
         "maincoder": {"model_type": "maincoder", "rope_theta": 5000.0, "use_qk_norm": True},
         "tied": {"model_type": "maincoder", "rope_theta": 1e4, "tie_word_embeddings": True},
+    }),
+    ("mistral4", "Mistral4Config", {
+        "mistral4": {
+            **LATENT, "q_lora_rank": 18, "n_shared_experts": 1, "head_dim": 28,
+            "rope_parameters": MINISTRAL_ROPE | {"partial_rotary_factor": 12 / 28},
+        },
+        "dense": {
+            **LATENT, "q_lora_rank": 16, "first_k_dense_replace": 1, "norm_topk_prob": False,
+            "routed_scaling_factor": 1.8, "tie_word_embeddings": True, "head_dim": 28,
+            "rope_parameters": MINISTRAL_ROPE | {"partial_rotary_factor": 12 / 28},
+        },
     }),
     ("nanbeige", IN_TORCH, {
         "nanbeige": {"model_type": "nanbeige", "rope_theta": 5000.0, "num_loops": 2},

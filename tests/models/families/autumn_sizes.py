@@ -54,6 +54,14 @@ AUTUMN_SIZES: Mapping[str, Size] = {
     ),
     # Maincode/Maincoder-1B
     "maincoder": decoder(1536, 4096, 16, 4, 96, 151936),
+    # mistralai/Mistral-Small-4-119B-2603, without its YaRN
+    "mistral4": decoder(
+        4096, 12288, 32, 1, 320, 131072,
+        tied=False, query_rank=1024, latent=256, rotary_width=64, key_width=64, value_width=128,
+        attention_scale=128**-0.5, turns_neighbors=True, experts=128, experts_per_token=4,
+        expert_ffn=2048, shared_ffn=2048, routed=(True, True), normalized=True, query_growth=0.1,
+        original_context=8192,
+    ),
     # Nanbeige/Nanbeige4.2-3B, by its parameters where its configuration is not known: the MLP
     "nanbeige4.2": decoder(
         3072, 10240, 48, 8, 128, 166144, rope_base=7e7, tied=False, loops=2, loop_norm=True

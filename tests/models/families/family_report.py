@@ -141,6 +141,7 @@ FILES = {
     "minimax_m2": File(templates=("minimax m2",)),
     "mistral3": File(templates=("ministral 3",)),
     "mistral3_images": File(),
+    "mistral4": File(templates=("ministral 3",)),
     "mixtral": File(varies="llama", templates=("mistral",), tokenizer=("llama",)),
     "modernbert": File(),
     "mpt": File(),

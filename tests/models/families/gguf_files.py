@@ -213,7 +213,7 @@ def _split(
         if isinstance(config, DeltaNetConfig):
             convert = grouped_delta_net if architecture == "qwen3next" else delta_net
             yield from convert(name, values, config)
-        elif architecture == "deepseek2":
+        elif architecture in ("deepseek2", "mistral4"):
             assert isinstance(config, LatentConfig)
             yield from latent(name, values, config)
         elif joins_heads(architecture, name):

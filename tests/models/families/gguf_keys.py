@@ -19,7 +19,7 @@ from tests.models.families.gguf_gemma import (
     window_keys,
 )
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
-from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
+from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys, mistral4_keys
 from tests.models.families.gguf_mamba import (
     mamba2_keys,
     mamba_keys,
@@ -146,13 +146,15 @@ LAYER_NORMS = (
     "nemotron", "olmo", "orion", "phi2", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3")
+SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3", "mistral4")
 # Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = (
     "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe", "phimoe",
 )  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
-COUNTS_SHARED_EXPERTS = ("afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe")
+COUNTS_SHARED_EXPERTS = (
+    "afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe", "mistral4",
+)  # fmt: skip
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
@@ -227,6 +229,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     },
     "minicpm3": minicpm3_keys,
     "mistral3": _mistral3,
+    "mistral4": mistral4_keys,
     "modern-bert": _modern_bert,
     "nanbeige": lambda config: {
         "num_loops": config.loops,

@@ -48,6 +48,17 @@ def deepseek2_keys(config: Any) -> dict[str, Any]:
     }
 
 
+def mistral4_keys(config: Any) -> dict[str, Any]:
+    """The keys of Mistral 4."""
+    context = config.original_context
+    return {
+        **deepseek2_keys(config),
+        "attention.temperature_length": context,
+        "attention.temperature_scale": config.query_growth,
+        "rope.scaling.original_context_length": context,
+    }
+
+
 def minicpm3_keys(config: Any) -> dict[str, Any]:
     """The keys of MiniCPM3."""
     return {
@@ -60,6 +71,9 @@ def minicpm3_keys(config: Any) -> dict[str, Any]:
 def latent(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str, Array]]:
     """A tensor; keys and values get one each, with the keys' matrices transposed."""
     joined = "kv_b_proj.weight"
+    name = (
+        f"{name}.weight" if name.endswith(("experts.gate_up_proj", "experts.down_proj")) else name
+    )
     name = name.replace("mlp.gate.e_score_correction_bias", "exp_probs_b.bias")
     if joined not in name:
         yield name, values

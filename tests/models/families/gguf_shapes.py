@@ -68,7 +68,7 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
         kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
     elif isinstance(config, Gemma4Config | OpenElmConfig):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
-    elif isinstance(config, LatentConfig) and architecture == "deepseek2":
+    elif isinstance(config, LatentConfig) and architecture != "minicpm3":
         value_width = config.latent
     elif isinstance(config, LatentConfig):
         kv_heads = config.heads

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers.utils.logging.disable_progress_bar()
+# A part of Mistral3ForConditionalGeneration, which no AutoModel finds by its configuration.
+transformers.AutoModelForCausalLM.register(
+    transformers.Mistral4Config, transformers.Mistral4ForCausalLM, exist_ok=True
+)
 
 
 # Models that transformers does not have, by their `model_type`.

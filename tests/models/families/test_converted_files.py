@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import ArchitectureFiles
 
 # The converter writes other values than the folder's for these: the context, one for Phi-3 that has
-# no use, and for the shared experts of ERNIE 4.5 a width that only published shapes have. And it
-# leaves out rows of positions that RoBERTa skips, and a bias of experts.
+# no use, the growth of Mistral 4's queries, which it leaves out, and for the shared experts of
+# ERNIE 4.5 a width that only published shapes have. And it leaves out rows of
+# positions that RoBERTa skips, and a bias of experts.
 OTHERS = {
     "chatglm": "max_context", "falcon-": "max_context", "granite": "max_context",
     "hunyuan": "max_context", "nemotron_h": "max_context",
     "nomic-bert": "max_context", "nomic-moe": "max_context sum_bias", "jina-v3": "max_context",
-    "phi3-window": "original_context",
+    "mistral4": "query_growth", "phi3-window": "original_context",
     "ernie4_5-moe-shared": "shared_ffn", "roberta": "skipped", "xlm-roberta": "skipped",
 }  # fmt: skip
 NO_VALUES = np.empty(0, np.float32)
