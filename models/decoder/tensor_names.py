@@ -380,12 +380,11 @@ class TensorNames:
         tokens. A head beside a tied table is a copy of it: baker/pipeline/recipe.py compares them.
         """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
-        optional = tuple(
-            f".{name}.weight" for module in self.optional for name in (module, self.gguf[module])
-        )
+        optional = tuple(f".{name}" for part in self.optional for name in (part, self.gguf[part]))
         return (
             tensor in _HEADS
-            or tensor.endswith((*_NOT_WEIGHTS, *self.masks, *optional))
+            or tensor.endswith((*_NOT_WEIGHTS, *self.masks))
+            or tensor.rpartition(".")[0].endswith(optional)
             or tensor.startswith((f"{DRAFTER_MODULE}.", *others, *_predicting_layers(names)))
         )
 

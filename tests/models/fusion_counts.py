@@ -72,7 +72,10 @@ COUNTS = {
     "arcee": Counts(products=4, gate=SQUARE),
     "bitnet": Counts(gate=SQUARE),
     "chatglm": Counts(products=4),
-    **dict.fromkeys(("deepseek2", "mistral4"), Counts(products=7, stacked=False, by_head=2)),
+    **dict.fromkeys(
+        ("deepseek2", "deepseek32", "glm-dsa", "mistral4"),
+        Counts(products=7, stacked=False, by_head=2),
+    ),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
     "gemma": Counts(gate=GELU),

@@ -53,6 +53,7 @@ _LATENT = {
     "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
     "value_width": 32, "attention_scale": 0.125, "turns_neighbors": True,
 }  # fmt: skip
+_DEEPSEEK = {**_LATENT, **_CORRECTED, "factor": 1.8}
 _GEMMA4_MOE: Mapping[str, Any] = {
     "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
     "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
@@ -78,10 +79,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "command-r": {"logit_scale": 0.25},
     "deepseek": {**_EXPERTS, "shared_ffn": 64, "normalized": False},
-    "deepseek2": {
-        **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
-        "sum_offset": 1e-20, "factor": 1.8,
-    },
+    **dict.fromkeys(("deepseek2", "deepseek32", "glm-dsa"), _DEEPSEEK),
     "exaone-moe": {**_CORRECTED, "windows": (32, 32, None)},
     "falcon": {"kv_heads": 1},
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block

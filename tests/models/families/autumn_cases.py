@@ -77,6 +77,20 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
             "aux_loss_alpha": 0.001, "seq_aux": True, "rope_theta": 1e4,
         },
     }),
+    ("deepseek32", "DeepseekV32Config", {
+        "deepseek32": {
+            **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
+            "n_routed_experts": 8, "n_group": 4, "topk_group": 2, "index_topk": 400,
+            "index_head_dim": 64, "index_n_heads": 3,
+        },
+    }),
+    ("glm-dsa", "GlmMoeDsaConfig", {
+        "glm5": {
+            **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 2, "index_topk": 400,
+            "index_head_dim": 64, "index_n_heads": 3, "tie_word_embeddings": True,
+            "indexer_types": ["full", "shared", "full"],
+        },
+    }),
     ("laguna", "LagunaConfig", {
         "laguna": {**LAGUNA, "gating": True},
         "uniform": {

@@ -19,6 +19,21 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         rope_base=1e4, tied=False, experts=64, experts_per_token=6, expert_ffn=1408,
         shared_ffn=2816, routed=(False, True), normalized=False,
     ),
+    # deepseek-ai/DeepSeek-V3.2-Exp, without its YaRN
+    "deepseek3.2": decoder(
+        7168, 18432, 128, 1, 576, 129280,
+        rope_base=1e4, tied=False, query_rank=1536, latent=512, rotary_width=64, key_width=128,
+        value_width=128, attention_scale=192**-0.5, turns_neighbors=True, experts=256,
+        experts_per_token=8, expert_ffn=2048, shared_ffn=2048, groups=8, groups_per_token=4,
+        factor=2.5, **CORRECTED,
+    ),
+    # zai-org/GLM-5
+    "glm5": decoder(
+        6144, 12288, 64, 1, 576, 154880,
+        tied=False, query_rank=2048, latent=512, rotary_width=64, key_width=192, value_width=256,
+        attention_scale=1 / 16, turns_neighbors=True, experts=256, experts_per_token=8,
+        expert_ffn=2048, shared_ffn=2048, factor=2.5, **CORRECTED,
+    ),
     # poolside/Laguna-XS.2
     "laguna": decoder(
         2048, 8192, 48, 8, 128, 100352,

@@ -96,7 +96,7 @@ def write_gguf(
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if name.endswith(OWN_NAMES):
             stored = re.sub(r"^\w+\.layers", "blk", name)
-        elif ".nextn." in name:
+        elif ".nextn." in name or ".indexer." in name:
             stored = name
         assert stored is not None, name
         writer.add_tensor(stored, _converted(name, values, architecture, config))
@@ -213,8 +213,7 @@ def _split(
         if isinstance(config, DeltaNetConfig):
             convert = grouped_delta_net if architecture == "qwen3next" else delta_net
             yield from convert(name, values, config)
-        elif architecture in ("deepseek2", "mistral4"):
-            assert isinstance(config, LatentConfig)
+        elif isinstance(config, LatentConfig) and architecture != "minicpm3":
             yield from latent(name, values, config)
         elif joins_heads(architecture, name):
             yield from heads_in_gguf(name, values, config)

@@ -19,7 +19,12 @@ from tests.models.families.gguf_gemma import (
     window_keys,
 )
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
-from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys, mistral4_keys
+from tests.models.families.gguf_latent import (
+    deepseek2_keys,
+    indexed_keys,
+    minicpm3_keys,
+    mistral4_keys,
+)
 from tests.models.families.gguf_mamba import (
     mamba2_keys,
     mamba_keys,
@@ -153,7 +158,8 @@ EXPERTS_OF_MLP_WIDTH = (
 )  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = (
-    "afmoe", "bailingmoe", "deepseek", "deepseek2", "dots1", "glm4moe", "mistral4",
+    "afmoe", "bailingmoe", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa", "glm4moe",
+    "mistral4",
 )  # fmt: skip
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
@@ -174,6 +180,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek": _shared_experts,
     "deepseek2": deepseek2_keys,
+    "deepseek32": indexed_keys,
     "dots1": _corrected_experts,
     "exaone-moe": lambda config: _corrected_experts(config) | window_keys(config),
     "exaone4": window_keys,
@@ -183,6 +190,9 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "gemma3": gemma3_keys,
     "gemma3n": gemma3n_keys,
     "gemma4": gemma4_keys,
+    "glm-dsa": lambda config: (
+        indexed_keys(config) | {"attention.indexer.types": [True, False, True]}
+    ),
     "glm4": _glm4,
     "glm4moe": lambda config: (
         _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.latent_attention import LatentConfig
 
     Array = NDArray[Any]
+
+# As the converter names the tensors of an index.
+_INDEX = {
+    "indexer.weights_proj": "indexer.proj",
+    "indexer.k_norm": "indexer.k_norm",
+    "indexer.wk": "indexer.attn_k",
+    "indexer.wq_b": "indexer.attn_q_b",
+}
 
 
 def deepseek2_keys(config: Any) -> dict[str, Any]:
@@ -48,6 +57,16 @@ def deepseek2_keys(config: Any) -> dict[str, Any]:
     }
 
 
+def indexed_keys(config: Any) -> dict[str, Any]:
+    """The keys of DeepSeek-V3.2 and GLM-5, in tiny models."""
+    return {
+        **deepseek2_keys(config),
+        "attention.indexer.head_count": 3,
+        "attention.indexer.key_length": 64,
+        "attention.indexer.top_k": config.max_context,
+    }
+
+
 def mistral4_keys(config: Any) -> dict[str, Any]:
     """The keys of Mistral 4."""
     context = config.original_context
@@ -75,6 +94,8 @@ def latent(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str
         f"{name}.weight" if name.endswith(("experts.gate_up_proj", "experts.down_proj")) else name
     )
     name = name.replace("mlp.gate.e_score_correction_bias", "exp_probs_b.bias")
+    for part, stored in _INDEX.items():
+        name = re.sub(rf"^model\.layers\.(\d+)\.self_attn\.{part}", rf"blk.\1.{stored}", name)
     if joined not in name:
         yield name, values
         return

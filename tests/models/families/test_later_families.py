@@ -128,6 +128,11 @@ def test_layers_of_granite_swash_without_positions() -> None:
         read("granite_swa-bases", rope_parameters=YARN)
 
 
+@pytest.mark.parametrize("name", ["deepseek32-deepseek32", "glm-dsa-glm5"])
+def test_a_context_is_no_longer_than_the_tokens_that_an_index_chooses(name: str) -> None:
+    assert [read(name, index_topk=most).max_context for most in (9, 511, 600)] == [9, 511, 512]
+
+
 @pytest.mark.parametrize("name", ["bitnet", "lfm3"])
 def test_a_gguf_file_is_refused_where_only_folders_are_read(name: str) -> None:
     with pytest.raises(ConfigError, match="bake the Hugging Face folder"):
