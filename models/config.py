@@ -114,6 +114,15 @@ class ModelConfig:
         return self.image is not None or self.sound is not None
 
     @property
+    def row_width(self) -> int:
+        """The width of a row of embeddings: `hidden`, or a multiple of it.
+
+        The first layer reads the first part; each further part is added to what a layer computes,
+        from the first layer on (DeepStack).
+        """
+        return self.hidden
+
+    @property
     def has_fine_towers(self) -> bool:
         """Whether towers need more than 8 bits: rounding to 8 changes answers too much."""
         return False

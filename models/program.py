@@ -213,6 +213,7 @@ class Program:
 
     vocab_size: int
     hidden: int
+    row_width: int
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
     graphs: tuple[Graph, ...]

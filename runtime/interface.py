@@ -117,8 +117,8 @@ class Runtime(DraftingReader, Protocol):
     """A reader that can be served: it also saves, restores and embeds."""
 
     @property
-    def hidden(self) -> int:
-        """E, the width of a hidden state."""
+    def row_width(self) -> int:
+        """W, the width of a row of embeddings."""
 
     @property
     def reads_rows(self) -> bool:
@@ -134,7 +134,7 @@ class Runtime(DraftingReader, Protocol):
         *,
         causal: bool = True,
     ) -> None:
-        """Where a token is NO_TOKEN, read the next one of `rows`, f32 (n, E), in its place.
+        """Where a token is NO_TOKEN, read the next one of `rows`, f32 (n, W), in its place.
 
         The row of a token's embedding gives the bits that the token gives. Unless `causal`, these
         are the rows of an image, which see each other where layers look ahead.
@@ -151,7 +151,7 @@ class Runtime(DraftingReader, Protocol):
         `media` is an image, or a square of one, u8 (H, W, 3), or the frames of a sound, f32
         (T, width).
 
-        The last step yields the rows, f32 (n, hidden), owned by the caller; the others yield None.
+        The last step yields the rows, f32 (n, W), owned by the caller; the others yield None.
         Other calls may come between two steps. The size of the image is one that the bundle's
         settings for images allow. The smallest entry point that fits is used, of at least `size`
         rows.

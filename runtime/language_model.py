@@ -97,8 +97,8 @@ class IreeRuntime(Runtime):
 
     @property
     @override
-    def hidden(self) -> int:
-        return self._manifest.hidden
+    def row_width(self) -> int:
+        return self._manifest.row_width
 
     @property
     @override
@@ -159,7 +159,7 @@ class IreeRuntime(Runtime):
         )
         rotary = self._rotary.of_prefill(slot, start, len(tokens), call.entry)
         numbers = [self._padded(tokens, call.entry), (start,), *rotary]
-        read_rows = padded_rows(call.entry, tokens, rows, self.hidden)
+        read_rows = padded_rows(call.entry, tokens, rows, self.row_width)
         self._invoke(call, numbers, (slot,), rows=read_rows)
         self._ends[slot] = end
 
@@ -308,7 +308,7 @@ class IreeRuntime(Runtime):
         numbers = (self._padded(tokens, self._embed.entry), (start,), (len(tokens),))
         results = self._invoke(self._embed, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
-        return result(results, 0, (self.hidden,))
+        return result(results, 0, (self._manifest.hidden,))
 
     @property
     @override

@@ -86,6 +86,10 @@ class FakeRuntime:
         self._decoded.discard(slot)
 
     @property
+    def row_width(self) -> int:
+        return self.hidden
+
+    @property
     def longest_prefill(self) -> int:
         return self.long_prefill or self.chunk
 

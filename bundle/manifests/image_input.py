@@ -182,6 +182,8 @@ class GridInput:
     line_end     special token after each line of rows but the last; empty: lines follow each other
     end          special token after an image
     axes         numbers in the rotary position of a row: 1, or 3 for time, row and column
+    parts        parts of a row: the first layer reads the first, and each other one is added to the
+                 result of a layer
     tiles        how large images are cut; None: they are not
     both_ways    whether the rows of an image are read as a block, in which they see each other
     """
@@ -201,6 +203,7 @@ class GridInput:
     line_end: str = field(default="", metadata=OMITTED)
     end: str
     axes: int
+    parts: int = field(default=1, metadata=OMITTED)
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
     both_ways: bool = field(default=False, metadata=OMITTED)
 
@@ -209,6 +212,7 @@ class GridInput:
         limits = {
             "patch": (self.patch, 1, _MAX_SIDE),
             "merged": (self.merged, 1, _MAX_COLUMNS),
+            "parts": (self.parts, 1, _MAX_COLUMNS),
             "max_pixels": (self.max_pixels, self.step**2, _MAX_PIXELS),
             "min_pixels": (self.min_pixels, 1, self.max_pixels),
         }

@@ -9,14 +9,14 @@ Every entry point has one of these signatures. `CACHES` are the KV cache buffers
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
-    prefill_rows  (tokens i32[T], start i32[1], rows f32[T, E], CACHES) -> CACHES
-    prefill_block  (tokens i32[T], start i32[1], rows f32[T, E], CACHES) -> CACHES
+    prefill_rows  (tokens i32[T], start i32[1], rows f32[T, W], CACHES) -> CACHES
+    prefill_block  (tokens i32[T], start i32[1], rows f32[T, W], CACHES) -> CACHES
     decode        (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
                   -> (logits f32[B, V], CACHES of slot 0, ...)
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
-    image         (pixels f32[3, S, S]) -> rows f32[T, E]
-    image         (patches f32[N, 3 * P * P], places i32[2, N], grid i32[2]) -> rows f32[T, E]
+    image         (pixels f32[3, S, S]) -> rows f32[T, W]
+    image         (patches f32[N, 3 * P * P], places i32[2, N], grid i32[2]) -> rows f32[T, W]
     sound         (frames f32[F * T, width], count i32[1]) -> rows f32[T, E]
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
@@ -35,7 +35,7 @@ A prefill_rows reads as the prefill of its size does, but where a token is -1 th
 the row of that position instead of a token's embedding, after any scaling by the model. A row that
 equals the embedding of a token gives the bits of the token. In a model with an embedding for each
 layer, the layers read the embeddings of token 0 at such a position. A bundle has a prefill_rows for
-each prefill, or none.
+each prefill, or none. The width W of a row is E, or E times the `parts` of rows of an `image_grid`.
 
 A prefill_block reads the rows of an image, which see each other in some layers, as a prefill_rows
 does. Its padding is PADDING. A model whose images are read so has one for each of a few T.
@@ -248,6 +248,11 @@ class LanguageManifest(Manifest):
         return hidden
 
     @property
+    def row_width(self) -> int:
+        """W, the width of a row of embeddings; raises NotABundle."""
+        return self.hidden * (1 if self.image_grid is None else self.image_grid.parts)
+
+    @property
     def has_shifts(self) -> bool:
         """Whether rotary positions are not the positions in a slot, after an image."""
         return self.image_grid is not None and self.image_grid.axes > 1
@@ -376,17 +381,10 @@ def language_memory(
             cache.row_bytes * min(cache.rows, context + max(chunk, block)) for cache in caches
         ),
         adapters=adapters.bytes,
-        block=block_bytes(caches, entry_points),
+        block=chunk * sum(cache.row_bytes for cache in caches if not cache.state),
         snapshot=sum(cache.row_bytes for cache in caches if cache.state),
         chunk=max(1, chunk),
         steps=steps,
-    )
-
-
-def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
-    """The bytes of rows, without states, that the largest prefill writes in one call."""
-    return largest(entry_points, "prefill") * sum(
-        cache.row_bytes for cache in caches if not cache.state
     )
 
 

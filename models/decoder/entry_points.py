@@ -17,12 +17,14 @@ from hearthd.models.decoder.drafting.draft_model import DraftModel
 from hearthd.models.decoder.drafting.drafter import TunedDrafter
 from hearthd.models.decoder.drafting.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.kv_cache import LayerCache
+from hearthd.models.decoder.layers import parts_of
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tower_entry_points import (
     block_sizes,
     functions_of,
     tower_points,
     trace_tower,
+    with_rows,
     with_slices,
 )
 from hearthd.models.dsl import functions as f
@@ -95,9 +97,9 @@ class Decoder(Protocol):
     ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> their normalized hidden states (N, E).
 
-        The first layer reads `h` (N, E); None for `embed(tokens)`. Keys and values of the tokens go
-        into the layers' caches. Of a model with several `rotary_axes`, positions may be i32
-        (axes, N).
+        The first layer reads `h` (N, W), for W see `ModelConfig.row_width`; None for
+        `embed(tokens)`. Keys and values of the tokens go into the layers' caches. Of a model with
+        several `rotary_axes`, positions may be i32 (axes, N).
         """
 
     def logits(self, x: Tensor) -> Tensor:
@@ -143,6 +145,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     return Program(
         vocab_size=config.vocab_size,
         hidden=config.hidden,
+        row_width=config.row_width,
         caches=tuple(spec for layer in layers for spec in layer),
         entry_points=tuple(zip(points, result.graphs, strict=True)),
         graphs=tuple(graph for graphs in functions for graph in graphs),
@@ -186,7 +189,7 @@ def read(
     starts   the position of each span's first token, i32 (1,)
     buffers  by layer, then by sequence: see LayerCache. The drafter's layers follow
     keys     all positions are below it
-    rows     (N, E), read in place of the embeddings of negative tokens
+    rows     (N, W), read in place of the embeddings of negative tokens
     rotary   rotary positions, i32 (N,) or (axes, N); None: the positions in the caches
     has_block  whether the tokens see each other in some layers
     drafter  follows what the model reads
@@ -213,21 +216,12 @@ def read(
     ]
     h = None
     if rows is not None:
-        tokens, h = _embedded(model, tokens, rows)
+        tokens, h = with_rows(model, tokens, rows)
     x = model(tokens, positions, caches[:layers], h)
     if drafter is not None:
-        embedded = model.embed(tokens) if h is None else h
+        embedded = model.embed(tokens) if h is None else parts_of(h, model.config.hidden)[0]
         drafter.follow(tokens, x, embedded, positions, caches[layers:])
     return x, caches
-
-
-def _embedded(model: Decoder, tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens with 0 in place of negative ones, and the input of the first layer, (N, E)."""
-    zero = ops.full_like(tokens, 0)
-    has_row = ops.compare(tokens, zero, direction="LT")
-    tokens = ops.maximum(tokens, zero)
-    has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
-    return tokens, ops.select(has_row, rows, model.embed(tokens))
 
 
 def _real_tokens(tokens: Tensor) -> Tensor:
@@ -270,7 +264,7 @@ def _trace(
     if point.kind in _WITH_ROWS:
         if axes > 1:
             inputs["rotary"] = TensorType((axes, point.tokens), DType.I32)
-        inputs["rows"] = TensorType((point.tokens, model.config.hidden), DType.F32)
+        inputs["rows"] = TensorType((point.tokens, model.config.row_width), DType.F32)
     first = len(inputs)
     results = 0 if point.kind.startswith("prefill") else 1 + with_states
     inputs |= {

@@ -300,12 +300,16 @@ class DecoderModel(nn.Module):
     ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E).
 
-        The first layer reads `h` (N, E); None for `embed(tokens)`.
+        The first layer reads `h` (N, E); None for `embed(tokens)`. Further parts of `h` (N, n E)
+        are added to the results of the first layers (DeepStack: Meng et al., 2024).
         """
         h = self.embed(tokens) if h is None else h
+        h, *added = parts_of(h, self.config.hidden)
         ropes = self.rope_tables(positions)
-        for block, rope, cache in zip(self.layers, ropes, caches, strict=True):
+        for layer, (block, rope, cache) in enumerate(zip(self.layers, ropes, caches, strict=True)):
             h = block(h, rope, cache)
+            if layer < len(added):
+                h = h + added[layer]
         return self.norm(h)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -328,6 +332,12 @@ class DecoderModel(nn.Module):
     def states(self, _: int) -> tuple[StateRows, ...]:
         """The states that a layer keeps of a sequence; none if it keeps a row of each position."""
         return ()
+
+
+def parts_of(rows: Tensor, width: int) -> tuple[Tensor, ...]:
+    """Rows (N, n width) as n parts (N, width)."""
+    count = rows.shape[1] // width
+    return (rows,) if count == 1 else f.chunk(rows, count, axis=1)
 
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from hearthd.bundle import EntryPoint
 from hearthd.models.config import ImageGrid, ImageShape
+from hearthd.models.dsl import ops
 from hearthd.models.dsl.graph_slices import sliced
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
@@ -107,6 +108,21 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
     inputs = {"pixels": TensorType((_CHANNELS, image.side, image.side), DType.F32)}
     read_image = model.read_image
     return trace(point.name, lambda x: (read_image(x),), inputs, parameters=parameters)
+
+
+def with_rows(model: Decoder, tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens with 0 in place of negative ones, and the input of the layers, (N, W).
+
+    Embeddings of tokens have zeros in the parts of rows (N, W) that follow the first.
+    """
+    zero = ops.full_like(tokens, 0)
+    has_row = ops.compare(tokens, zero, direction="LT")
+    tokens = ops.maximum(tokens, zero)
+    embedded = model.embed(tokens)
+    if more := rows.shape[1] - embedded.shape[1]:
+        embedded = ops.pad(embedded, padding=((0, 0, 0), (0, more, 0)), value=0.0)
+    has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
+    return tokens, ops.select(has_row, rows, embedded)
 
 
 def functions_of(point: EntryPoint, graph: Graph) -> tuple[Graph, ...]:

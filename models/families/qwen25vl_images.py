@@ -10,27 +10,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from typing_extensions import override
-
 from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.image_positions import AXES, by_column, require_sections
+from hearthd.models.decoder.image_positions import AXES, AxesConfig, AxesModel
 from hearthd.models.families import qwen2vl
 from hearthd.models.families.llama import Llama
 from hearthd.models.families.qwen35_images import grid_input
 from hearthd.models.towers import qwen3vl, qwen25vl, siglip
-from hearthd.models.towers.tower_config import GridConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hearthd.bundle import GridInput
-    from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.dsl.graph import Tensor
 
@@ -40,52 +33,11 @@ _LIMITS = 4 * 28**2, 2**14 * 28**2  # pixels of the smallest and the largest ima
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxesConfig(DecoderConfig, GridConfig):
-    """The shape of a model whose rows of images have rotary positions of several axes.
-
-    rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
-    """
-
-    rope_sections: tuple[int, ...]
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_layers(parts=4)
-        require_sections(self.rope_sections, self.head_dim)
-
-    @property
-    @override
-    def image(self) -> ImageGrid:
-        """Images of any size."""
-        return self.grid
-
-    @property
-    @override
-    def rotary_axes(self) -> int:
-        return AXES
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config(AxesConfig, qwen25vl.TowerConfig):
     """The shape of a model."""
 
 
-class Qwen2Axes(Llama):
-    """Qwen2 and Qwen2.5, which turn sections of columns by each axis."""
-
-    config: AxesConfig
-
-    @override
-    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,) or (axes, N)."""
-        if positions.type.rank == 2:
-            axes = np.repeat(np.arange(AXES, dtype=np.int32), self.config.rope_sections)
-            positions = by_column(positions, axes)
-        return super().rope_tables(positions)
-
-
-class Qwen25VlImages(Qwen2Axes):
+class Qwen25VlImages(AxesModel, Llama):
     """Qwen2.5 with a tower."""
 
     def __init__(self, config: Config) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.image_positions import AxesConfig, AxesModel
+from hearthd.models.families.llama import Llama
 from hearthd.models.families.qwen25vl_images import (
-    AxesConfig,
-    Qwen2Axes,
     gguf_text_and_sections,
     image_input,
     names_with,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TYPE = "qwen2vl_merger"
 
 
-class Qwen2VlImages(Qwen2Axes):
+class Qwen2VlImages(AxesModel, Llama):
     """Qwen2 with a tower."""
 
     def __init__(self, config: AxesConfig) -> None:

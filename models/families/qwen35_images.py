@@ -10,54 +10,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import GridInput
-from hearthd.models.decoder.image_positions import AXES, by_column, require_sections
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.image_positions import AXES, AxesConfig, InterleavedAxesModel
 from hearthd.models.families import qwen35
 from hearthd.models.towers import qwen3vl, siglip
 from hearthd.models.towers.tower_config import GridConfig, TableConfig
 
 if TYPE_CHECKING:
-    from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
 
 _SECTIONS = (11, 11, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(qwen35.Config, TableConfig):
-    """The shape of a model.
-
-    rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
-    """
-
-    rope_sections: tuple[int, ...]
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_layers(parts=4)
-        require_sections(self.rope_sections, self.rotary_width)
+class Config(qwen35.Config, AxesConfig, TableConfig):
+    """The shape of a model."""
 
     @property
     @override
-    def image(self) -> ImageGrid:
-        """Images of any size."""
-        return self.grid
-
-    @property
-    @override
-    def rotary_axes(self) -> int:
-        return AXES
+    def rotary_columns(self) -> int:
+        return self.rotary_width
 
 
-class Qwen35Images(qwen35.Qwen35):
+class Qwen35Images(InterleavedAxesModel, qwen35.Qwen35):
     """Qwen3.5's blocks with a tower."""
 
     config: Config
@@ -71,16 +53,6 @@ class Qwen35Images(qwen35.Qwen35):
         """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
         return self.merger(self.tower(patches, places, grid))
 
-    @override
-    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,) or (axes, N)."""
-        if positions.type.rank == 2:
-            _, rows, columns = self.config.rope_sections
-            axes = np.zeros(self.config.rotary_width // 2, np.int32)
-            axes[1 : 3 * rows : 3], axes[2 : 3 * columns : 3] = 1, 2
-            positions = by_column(positions, axes)
-        return super().rope_tables(positions)
-
 
 def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     """The fields of `Config` that text models lack, from config.json; raises ConfigError."""
@@ -88,14 +60,25 @@ def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     section.fixed(mrope_interleaved=True)
     sections = tuple(section.counts("mrope_section", default=_SECTIONS))
     vision = data.section("vision_config")
+    vision.fixed(deepstack_visual_indexes=[])
     return {**qwen3vl.tower_fields(vision, hidden), "rope_sections": sections}
 
 
 def gguf_image_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
     """The fields of `Config` that text models lack, from metadata; raises ConfigError."""
-    sections = data.counts("rope.dimension_sections", default=_SECTIONS)
+    sections, keys = sections_and_projector(data, hidden, _SECTIONS)
+    if True in keys.flags("vision.is_deepstack_layers"):
+        raise ConfigError("clip.vision.is_deepstack_layers: got true, supported is false")
+    return {**qwen3vl.gguf_tower_fields(keys), "rope_sections": sections}
+
+
+def sections_and_projector(
+    data: GgufMetadata, hidden: int, usual: tuple[int, ...]
+) -> tuple[tuple[int, ...], ProjectorMetadata]:
+    """The sections of columns by axis, by default the `usual` ones, and the projector's keys."""
+    sections = data.counts("rope.dimension_sections", default=usual)
     keys = data.projector("qwen3vl_merger", hidden, "mm.2.weight", axis=0)
-    return {**qwen3vl.gguf_tower_fields(keys), "rope_sections": tuple(sections[:AXES])}
+    return tuple(sections[:AXES]), keys
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -110,7 +93,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     return Config(**text, **gguf_image_fields(data, text["hidden"]))
 
 
-def image_input(config: Config, data: ConfigJson) -> GridInput:
+def image_input(config: GridConfig, data: ConfigJson) -> GridInput:
     """Read the processor's settings; defaults are the published models' settings."""
     return grid_input(config, data, (2**16, 2**24), siglip.HALF)
 

@@ -1,35 +1,55 @@
-"""Qwen3-VL's tower, as Qwen3.5 has it: the patches of an image of any size to rows of embeddings.
+"""Qwen3-VL's tower: the patches of an image of any size to rows of embeddings.
 
 Source: "Qwen3-VL Technical Report" (2025), and the models `qwen3_vl` and `qwen3_5` of transformers.
 `N` is patches, `E` the hidden width of the tower, `M` the patches that give one row of embeddings:
 the squares of 2 x 2 patches, which follow each other.
 
-Qwen3-VL adds hidden states of inner layers to the text model's (DeepStack). Qwen3.5 does
-not, and configurations that ask for it are refused.
+Qwen3-VL adds hidden states of inner layers of the tower to the results of the text model's first
+layers ("DeepStack", Meng et al., 2024). Qwen3.5 has the tower without that.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.config import ConfigError
+from typing_extensions import override
+
 from hearthd.models.decoder.layers import HeadLinear
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
+from hearthd.models.program import StoredTensor
 from hearthd.models.towers.siglip import CHANNELS, attended
-from hearthd.models.towers.tower_config import axis_of, patch_count, square_side
+from hearthd.models.towers.tower_config import TableConfig, axis_of, patch_count, square_side
 
 if TYPE_CHECKING:
+    from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.towers.tower_config import GridConfig, TableConfig
+    from hearthd.models.towers.tower_config import GridConfig
 
 FRAMES = 2
 _EPS = 1e-6
 _ROPE_BASE = 10_000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepStackConfig(TableConfig):
+    """The shape of a tower, as fields of the configuration of a model that has one.
+
+    is_stacked  by layer, whether the hidden states after it are added to the result of a layer of
+                the text model, from its first layer on
+    """
+
+    is_stacked: tuple[bool, ...]
+
+    @property
+    def stacked_layers(self) -> tuple[int, ...]:
+        """The layers whose hidden states are added, from 0."""
+        return tuple(layer for layer, stacked in enumerate(self.is_stacked) if stacked)
 
 
 class Rotation:
@@ -91,9 +111,31 @@ class Merger(nn.Module):
 
     def __call__(self, h: Tensor) -> Tensor:
         """Hidden states of the tower (N, E) -> rows of embeddings (N / M, hidden)."""
-        joined = self.fc1.weight.shape[1]
-        x = ops.reshape(h, shape=(h.shape[0] * h.shape[1] // joined, joined))
-        return self.fc2(f.gelu(self.fc1(x)))
+        return self.fc2(f.gelu(self.fc1(self.joined(h))))
+
+    def joined(self, h: Tensor) -> Tensor:
+        """The hidden states of a square, side by side: (N / M, M * E)."""
+        width = self.fc1.weight.shape[1]
+        return ops.reshape(h, shape=(h.shape[0] * h.shape[1] // width, width))
+
+
+class StackedMerger(Merger):
+    """A merger that normalizes the hidden states of a square together."""
+
+    def __init__(self, config: GridConfig, hidden: int) -> None:
+        super().__init__(config, hidden)
+        self.norm = nn.LayerNorm(config.tower_hidden * config.merged_patches**2, _EPS)
+
+    @override
+    def joined(self, h: Tensor) -> Tensor:
+        return self.norm(super().joined(h))
+
+
+class DeepStack(nn.Module):
+    """A merger for each layer of the tower whose hidden states the text model adds."""
+
+    def __init__(self, config: DeepStackConfig, hidden: int) -> None:
+        self.layers = [StackedMerger(config, hidden) for _ in config.stacked_layers]
 
 
 class Tower(nn.Module):
@@ -114,12 +156,16 @@ class Tower(nn.Module):
         places  the row and the column of each patch, i32 (2, N)
         grid    rows and columns of patches, i32 (2,): the patches after these are padding
         """
-        h = self.embed(patches, places, grid)
+        return self.post_layernorm(self.states(patches, places, grid)[-1])
+
+    def states(self, patches: Tensor, places: Tensor, grid: Tensor) -> list[Tensor]:
+        """The hidden states (N, E) after each layer."""
+        states = [self.embed(patches, places, grid)]
         rotation = Rotation(places, self.head_width)
         count = patch_count(grid)
         for block in self.layers:
-            h = block(h, rotation, count)
-        return self.post_layernorm(h)
+            states.append(block(states[-1], rotation, count))
+        return states[1:]
 
     def embed(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """The hidden states that the first layer reads, (N, E)."""
@@ -168,7 +214,7 @@ def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     """The fields of `TableConfig`, from the object of config.json; raises ConfigError."""
     data.fixed(
         hidden_act="gelu_pytorch_tanh", in_channels=CHANNELS, temporal_patch_size=FRAMES,
-        deepstack_visual_indexes=[], out_hidden_size=hidden,
+        out_hidden_size=hidden,
     )  # fmt: skip
     if data.has("rope_parameters"):
         data.section("rope_parameters").fixed(rope_type="axial", rope_theta=_ROPE_BASE)
@@ -187,8 +233,6 @@ def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
 
 def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
     """The fields of `TableConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
-    if True in data.flags("vision.is_deepstack_layers"):
-        raise ConfigError("clip.vision.is_deepstack_layers: got true, supported is false")
     patch = data.size("vision.patch_size")
     # The converter writes the text model's, which is equal in the published models.
     data.ignore("vision.attention.layer_norm_epsilon")
@@ -235,3 +279,28 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
         prefixes=tuple(f"{prefix}merger." for prefix in prefixes),
     )
     return {"tower": tower, "merger": merger}
+
+
+class DeepStackNames(TensorNames):
+    """The names of the mergers of `DeepStack`: GGUF files number them by the tower's layers."""
+
+    @override
+    def find(
+        self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
+    ) -> StoredTensor:
+        if not gguf:
+            return super().find(config, parameter, names, gguf=False)
+        assert isinstance(config, DeepStackConfig), "a tower without mergers of its layers"
+        _, number, part = parameter.split(".", 2)
+        return StoredTensor(f"{self.gguf_prefix}{config.stacked_layers[int(number)]}.{part}")
+
+
+def deepstack_names(*prefixes: str) -> dict[str, TensorNames]:
+    """As `tower_names`, with the names of `DeepStack`."""
+    deepstack = DeepStackNames(
+        gguf_prefix="v.deepstack.",
+        folder={"fc1": "linear_fc1", "fc2": "linear_fc2"},
+        layers="deepstack_merger_list",
+        prefixes=prefixes,
+    )
+    return {**tower_names(*prefixes), "deepstack": deepstack}

@@ -26,7 +26,7 @@ class DeviceTowers:
 
     def __init__(self, manifest: LanguageManifest, device: Device) -> None:
         self._settings, self._sound = manifest.image_settings, manifest.sound
-        self._hidden, self._device = manifest.hidden, device
+        self._width, self._device = manifest.row_width, device
         self._slices = {
             (point.kind, point.tokens): [device.function(name) for name in point.functions]
             for point in manifest.entry_points
@@ -91,4 +91,4 @@ class DeviceTowers:
             yield None
         results = self._device.call(last, values, results=1)
         # A view would keep the rows of padding, too.
-        yield result(results, 0, (size, self._hidden))[:rows].copy()
+        yield result(results, 0, (size, self._width))[:rows].copy()

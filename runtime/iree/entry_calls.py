@@ -52,15 +52,15 @@ def of_kind(kind: str, calls: Sequence[Call]) -> list[Call]:
 
 
 def padded_rows(
-    entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None, hidden: int
+    entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None, width: int
 ) -> NDArray[np.float32] | None:
-    """A row f32 (E,) for each token of an entry point that reads rows; None for another one."""
+    """A row f32 (width,) for each token of an entry point that reads rows; None for another one."""
     if entry.kind not in ("prefill_rows", "prefill_block"):
         return None
-    padded = np.zeros((entry.tokens, hidden), np.float32)
+    padded = np.zeros((entry.tokens, width), np.float32)
     if rows is not None:
         has_row = np.equal(tokens, NO_TOKEN)
-        assert rows.shape == (has_row.sum(), hidden), f"{rows.shape} for {has_row.sum()}"
+        assert rows.shape == (has_row.sum(), width), f"{rows.shape} for {has_row.sum()}"
         padded[: len(tokens)][has_row] = rows
     return padded
 

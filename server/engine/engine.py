@@ -173,11 +173,11 @@ class Engine:
         for segment in prompt.row_segments:
             if isinstance(segment, ImageRows):
                 continue
-            if segment.rows.shape[1] != self._runtime.hidden:
+            if segment.rows.shape[1] != self._runtime.row_width:
                 raise InvalidRequest(
                     field="prompt",
                     got=f"rows of width {segment.rows.shape[1]}",
-                    expected=f"rows of width {self._runtime.hidden}",
+                    expected=f"rows of width {self._runtime.row_width}",
                 )
 
     def _block_keys(self, request: Request | EmbedRequest) -> tuple[bytes, ...]:

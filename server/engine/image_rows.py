@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Reading:
     """The work on the rows of a square, whose digest it has.
 
-    Each step yields None, but the last one the rows, f32 (n, E). What is dropped before its last
+    Each step yields None, but the last one the rows, f32 (n, W). What is dropped before its last
     step takes no more memory.
     """
 
@@ -78,7 +78,8 @@ class LatestImageRows:
         if self._store is not None:
             with contained("reading the rows of an image"):
                 stored = self._store.load(_key(digest))
-        return None if stored is None else stored.view(np.float32).reshape(-1, self._runtime.hidden)
+        width = self._runtime.row_width
+        return None if stored is None else stored.view(np.float32).reshape(-1, width)
 
     def _save(self, digest: bytes, rows: NDArray[np.float32]) -> None:
         if self._store is not None:

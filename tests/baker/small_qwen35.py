@@ -48,12 +48,12 @@ def small_qwen35(folder: Path) -> Path:
     shapes = {}
     for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
         stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        shapes[_published(stored)] = _shape(name, parameter.shape)
-    write_model(folder, random_tensors(shapes), _config(), _processor(), TEMPLATE, SPECIAL)
+        shapes[published(stored)] = _shape(name, parameter.shape)
+    write_model(folder, random_tensors(shapes), _config(), processor(), TEMPLATE, SPECIAL)
     return folder
 
 
-def _published(name: str) -> str:
+def published(name: str) -> str:
     """The name of a tensor in the published files."""
     if name.startswith("model.") and not name.startswith("model.visual."):
         return name.replace("model.", "model.language_model.", 1)
@@ -112,7 +112,7 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _processor() -> dict[str, Any]:
+def processor() -> dict[str, Any]:
     """The settings of the published models, for smaller images."""
     return {
         "size": {"longest_edge": MAX_PIXELS, "shortest_edge": MIN_PIXELS},

@@ -15,6 +15,7 @@ from tests.baker import (
     small_internvl,
     small_lfm2vl,
     small_mistral3,
+    small_qwen3vl,
     small_qwen25vl,
     small_qwen35,
     small_smolvlm,
@@ -38,7 +39,7 @@ class ImageModel:
 
     write     writes its Hugging Face folder
     side      pixels of a side of a square, or of the golden image
-    hidden    the width of a row of embeddings
+    row_width  of a row of embeddings
     question  the texts, the width and height of the images, and the samples of the sounds, in order
     restored  positions of the question that are on disk: whole chunks
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
@@ -47,7 +48,7 @@ class ImageModel:
 
     write: Callable[[Path], Path]
     side: int
-    hidden: int
+    row_width: int
     question: Sequence[Item]
     restored: int = 256
     precision: str = "f32"
@@ -58,7 +59,7 @@ MODELS: Mapping[str, ImageModel] = {
     "smolvlm": ImageModel(
         write=small_smolvlm.small_smolvlm,
         side=small_smolvlm.SIDE,
-        hidden=small_smolvlm.CONFIG.hidden,
+        row_width=small_smolvlm.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), "And this?"),
         precision="int8-g32",
         restored=0,
@@ -68,7 +69,7 @@ MODELS: Mapping[str, ImageModel] = {
     "gemma3-images": ImageModel(
         write=small_gemma3.small_gemma3,
         side=small_gemma3.SIDE,
-        hidden=small_gemma3.CONFIG.hidden,
+        row_width=small_gemma3.CONFIG.hidden,
         question=(
             (100, 60),
             _LONG,
@@ -84,28 +85,34 @@ MODELS: Mapping[str, ImageModel] = {
     "qwen3.5-images": ImageModel(
         write=small_qwen35.small_qwen35,
         side=32,
-        hidden=small_qwen35.CONFIG.hidden,
+        row_width=small_qwen35.CONFIG.hidden,
         question=(*_QUESTION, (40, 24)),
         precision="int8-g32",
+    ),
+    "qwen3-vl-images": ImageModel(
+        write=small_qwen3vl.small_qwen3vl,
+        side=32,
+        row_width=3 * small_qwen3vl.CONFIG.hidden,
+        question=(*_QUESTION, (56, 40)),
     ),
     # The first images are wider and higher than a window of 16 pixels.
     "qwen2.5-vl-images": ImageModel(
         write=small_qwen25vl.small_qwen25vl,
         side=32,
-        hidden=small_qwen25vl.CONFIG.hidden,
+        row_width=small_qwen25vl.CONFIG.hidden,
         question=(*_QUESTION, (56, 40)),
     ),
     "gemma4-images": ImageModel(
         write=small_gemma4.small_gemma4,
         side=48,
-        hidden=small_gemma4.CONFIG.hidden,
+        row_width=small_gemma4.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), (9, 9), "Why?", (40, 90)),
     ),
     # The last image ends a chunk of its own.
     "gemma4-blocks": ImageModel(
         write=small_gemma4.small_gemma4_blocks,
         side=48,
-        hidden=small_gemma4.CONFIG.hidden,
+        row_width=small_gemma4.CONFIG.hidden,
         question=(*_QUESTION, (40, 90)),
         restored=422,
     ),
@@ -113,14 +120,14 @@ MODELS: Mapping[str, ImageModel] = {
     "gemma4-sound": ImageModel(
         write=small_gemma4_sound.small_gemma4_sound,
         side=48,
-        hidden=small_gemma4_sound.CONFIG.hidden,
+        row_width=small_gemma4_sound.CONFIG.hidden,
         question=(16_000, "What is this?", (20, 50), 70_001, (9, 9), "Why?", 5_000, "Tell me."),
     ),
     # Squares of pixels and frames of samples. The last image ends a chunk of its own.
     "gemma4-unified": ImageModel(
         write=small_gemma4_unified.small_gemma4_unified,
         side=48,
-        hidden=small_gemma4_unified.CONFIG.hidden,
+        row_width=small_gemma4_unified.CONFIG.hidden,
         question=(
             16_000,
             _LONG,
@@ -138,14 +145,14 @@ MODELS: Mapping[str, ImageModel] = {
     "lfm2-vl": ImageModel(
         write=small_lfm2vl.small_lfm2vl,
         side=32,
-        hidden=small_lfm2vl.CONFIG.hidden,
+        row_width=small_lfm2vl.CONFIG.hidden,
         question=(*_QUESTION, (56, 130)),
     ),
     # An image in tiles first, and one that is one square last.
     "internvl": ImageModel(
         write=small_internvl.small_internvl,
         side=small_internvl.SIDE,
-        hidden=small_internvl.CONFIG.hidden,
+        row_width=small_internvl.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), "And this?", (9, 9)),
         restored=0,
     ),
@@ -153,7 +160,7 @@ MODELS: Mapping[str, ImageModel] = {
     "mistral3-images": ImageModel(
         write=small_mistral3.small_mistral3,
         side=32,
-        hidden=small_mistral3.CONFIG.hidden,
+        row_width=small_mistral3.CONFIG.hidden,
         question=(*_QUESTION, (40, 24)),
     ),
 }

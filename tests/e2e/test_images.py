@@ -110,7 +110,7 @@ def test_the_tower_is_computed_in_slices(bundle: Path) -> None:
 def test_the_tower_was_compared_with_numpy(model: str, bundle: Path) -> None:
     image = read_manifest_of(bundle, LanguageManifest).golden_image
     assert image is not None
-    assert (image.side, len(image.values)) == (MODELS[model].side, MODELS[model].hidden)
+    assert (image.side, len(image.values)) == (MODELS[model].side, MODELS[model].row_width)
 
 
 def test_the_answer_about_images_is_that_of_transformers(
@@ -203,7 +203,7 @@ def test_a_thousand_images_stay_in_the_memory_of_the_contract(bundle: Path) -> N
             process.kill()
     assert max(memory) <= needed
     # Rows are kept. The pixels of a square are 3 KB.
-    kept = 500 * rows * manifest.hidden * 4
+    kept = 500 * rows * manifest.row_width * 4
     assert memory[-1] - memory[4] < kept + 3_000_000, memory
 
 

@@ -74,7 +74,7 @@ def processor(name: str, folder: Path) -> Any:
             image_seq_len=small_smolvlm.ROWS,
             chat_template=small_smolvlm.TEMPLATE,
         )
-    if name in ("qwen2.5-vl-images", "qwen3.5-images"):
+    if name in ("qwen2.5-vl-images", "qwen3-vl-images", "qwen3.5-images"):
         return _QwenProcessor(folder)
     if name in ("gemma4-images", "gemma4-blocks"):
         return _Gemma4Processor(folder, small_gemma4.TEMPLATE)

@@ -84,6 +84,7 @@ IMAGES = {
     "smolvlm": "image",
     "internvl": "image",
     "qwen35-images": "image_16",
+    "qwen3vl-images": "image_16",
     "qwen25vl-images": "image_16",
     "qwen2vl-images": "image_16",
     "lfm2-vl": "image_16",
@@ -93,6 +94,7 @@ IMAGES = {
 }
 TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
+    "qwen3vl-images": {"matrix": 13, "rope": 4, "full_attention": 2},
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "internvl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},

@@ -48,6 +48,9 @@ _DELTA_NET_EXPERTS = {
     **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
 }  # fmt: skip
 _MROPE_TOWER = {**SMALL_GRID_TOWER, "rope_sections": (11, 11, 10)}
+_DEEPSTACK_TOWER = {
+    **SMALL_GRID_TOWER, "rope_sections": (12, 10, 10), "is_stacked": (True, False),
+}  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 _LATENT = {
     "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
@@ -204,7 +207,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "openelm": {"query_heads": (2, 4, 2), "key_heads": (1, 2, 1), "ffns": (64, 96, 96)},
     "orion": {"rotary_width": 64},
     "qwen3moe": _EXPERTS,
+    "qwen3vl-images": _DEEPSTACK_TOWER,
     "qwen3vlmoe": _EXPERTS,
+    "qwen3vlmoe-images": {**_EXPERTS, **_DEEPSTACK_TOWER},
     "qwen3next": {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
     },

@@ -61,7 +61,7 @@ def test_the_sizes_are_those_of_the_manifest(runtime: IreeRuntime) -> None:
     assert runtime.slots == tiny.SLOTS
     assert runtime.chunk == 4
     assert runtime.batch == 3
-    assert runtime.hidden == tiny.WIDTH
+    assert runtime.row_width == tiny.WIDTH
 
 
 def test_prefill_and_decode_agree_with_numpy(runtime: IreeRuntime) -> None:

@@ -30,7 +30,7 @@ from tests.models.families.case_arguments import (
 )  # fmt: skip
 from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
-from tests.models.families.image_cases import IMAGE_CASES
+from tests.models.families.image_cases import IMAGE_CASES, TRANSPOSED
 from tests.models.families.layer_norm_cases import LAYER_NORM_CASES, published_keys
 from tests.models.families.older_cases import OLDER_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
@@ -177,7 +177,7 @@ CASES: Mapping[str, Case] = {
                             "tie_word_embeddings": False,
                         },
                     )[0],
-                    transposed=("experts.gate_up_proj", "experts.down_proj"),
+                    transposed=TRANSPOSED["Qwen3VLMoeConfig"],
                 ),
             )
         ),
@@ -379,7 +379,7 @@ CASES: Mapping[str, Case] = {
         ),
         *(case for row in GEMMA_CASES for case in _cases(*row[:2], **row[2])),
         *(
-            replace(case, tower=tower)
+            replace(case, tower=tower, transposed=TRANSPOSED.get(config, ()))
             for architecture, config, tower, named in IMAGE_CASES
             for case in _cases(architecture, config, **named)
         ),

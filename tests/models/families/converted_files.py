@@ -30,6 +30,7 @@ NOT_CONVERTED = {
     "gemma4-moe-images-blocks", "hunyuan-moe-alpha", "gte", "gte-cls",
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
+    "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

@@ -161,6 +161,20 @@ COUNTS_SHARED_EXPERTS = (
     "afmoe", "bailingmoe", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa", "glm4moe",
     "mistral4",
 )  # fmt: skip
+
+
+def _sections(config: Any) -> dict[str, Any]:
+    return {"rope.dimension_sections": [*getattr(config, "rope_sections", (2, 2, 2)), 0]}
+
+
+def _deepstack(config: Any) -> dict[str, Any]:
+    """The converter writes these also for the text model of a case that has a tower."""
+    return {
+        **_sections(config),
+        "n_deepstack_layers": sum(getattr(config, "is_stacked", (True,))),
+    }
+
+
 # Keys that an architecture has besides the common ones.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "afmoe": lambda config: _corrected_experts(config) | window_keys(config),
@@ -260,11 +274,9 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
     "phimoe": _phi_moe,
-    "qwen2vl": lambda config: {
-        "rope.dimension_sections": [*getattr(config, "rope_sections", (2, 2, 2)), 0]
-    },
-    "qwen3vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
-    "qwen3vlmoe": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
+    "qwen2vl": _sections,
+    "qwen3vl": _deepstack,
+    "qwen3vlmoe": _deepstack,
     "qwen3next": lambda config: _without_sections(keys_of(config)),
     "qwen35": keys_of,
     "smallthinker": lambda config: {

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
-    "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
+    "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2", "qwen3vl-images": "qwen3vl_merger",
+    "qwen3vlmoe-images": "qwen3vl_merger",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
@@ -98,7 +99,8 @@ def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(config.table_side * config.patch_size)
     writer.add_vision_attention_layernorm_eps(1e-6)
     writer.add_vision_spatial_merge_size(config.merged_patches)
-    writer.add_vision_is_deepstack_layers([False] * config.tower_layers)
+    stacked = getattr(config, "is_stacked", (False,) * config.tower_layers)
+    writer.add_vision_is_deepstack_layers([*stacked])
 
 
 def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -231,6 +233,11 @@ def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str,
         if module == "visual.patch_embed.proj" and suffix == "weight":
             yield "v.patch_embd.weight", np.ascontiguousarray(values[:, :, 0])
             yield "v.patch_embd.weight.1", np.ascontiguousarray(values[:, :, 1])
+        elif module.startswith("visual.deepstack_merger_list."):
+            _, _, number, part = module.split(".")
+            vision: Any = source.metadata()["vision_config"]
+            layer = vision["deepstack_visual_indexes"][int(number)]
+            yield f"v.deepstack.{layer}.{part.removeprefix('linear_')}.{suffix}", values
         elif module.startswith("visual.merger."):
             yield f"{_MERGER[module.removeprefix('visual.merger.')]}.{suffix}", values
         else:

@@ -139,7 +139,9 @@ def computed(name: str, folder: Path) -> Recorded:
     if CASES[name].config.startswith(("Qwen", "Gemma4")):
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
-        rows = torch.cat([*model.get_image_features(**read).pooler_output])
+        features = model.get_image_features(**read)
+        parts = [features.pooler_output, *getattr(features, "deepstack_features", ())]
+        rows = torch.cat([torch.cat([*part]) for part in parts], dim=1)
         return with_answer(model, inputs, rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, GEMMA4, MINISTRAL_ROPE
+from tests.models.families.case_arguments import DEFAULT, EXPERTS, GEMMA4, MINISTRAL_ROPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,13 @@ QWEN_TOWER: Mapping[str, Any] = {
     "vision_config": {
         "depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 5,
         "out_hidden_size": 48, "num_position_embeddings": 49,
+    },
+}  # fmt: skip
+# The text model adds the hidden states after the first and the last of three layers.
+QWEN3_TOWER: Mapping[str, Any] = {
+    **QWEN_TOWER,
+    "vision_config": {
+        **QWEN_TOWER["vision_config"], "depth": 3, "deepstack_visual_indexes": [0, 2],
     },
 }  # fmt: skip
 # Windows of 4 x 4 squares, as GGUF files have them, in the first two of three layers.
@@ -134,11 +141,17 @@ QWEN_IMAGES = {
         "partial_rotary_factor": 0.75, "mrope_section": [2, 2, 2], "mrope_interleaved": True,
     },
 }  # fmt: skip
+QWEN3_IMAGES = {
+    "tie_word_embeddings": False,
+    "rope_parameters": DEFAULT | {"mrope_section": [2, 3, 1], "mrope_interleaved": True},
+}
 QWEN_EXPERTS = {
     "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 28,
     "shared_expert_intermediate_size": 36,
 }  # fmt: skip
 
+# By the configuration's class, tensors that published files have transposed.
+TRANSPOSED = {"Qwen3VLMoeConfig": ("experts.gate_up_proj", "experts.down_proj")}
 # Each row: the architecture, the configuration's class in transformers, its arguments beside those
 # of the text model, and those by case.
 IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[str, Any]]]] = (
@@ -193,6 +206,11 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
                 "tie_word_embeddings": True,
             },
         },
+    ),
+    ("qwen3vl-images", "Qwen3VLConfig", QWEN3_TOWER, {"deepstack": QWEN3_IMAGES}),
+    (
+        "qwen3vlmoe-images", "Qwen3VLMoeConfig", QWEN3_TOWER,
+        {"deepstack": {**QWEN3_IMAGES, **EXPERTS, "num_hidden_layers": 2}},
     ),
     ("qwen35-images", "Qwen3_5Config", QWEN_TOWER, {"mrope": QWEN_IMAGES}),
     (

@@ -56,6 +56,12 @@ INTERN_TOWER: Mapping[str, Any] = {
     "tower_ffn": 4096, "tower_heads": 16, "tower_norm_eps": 1e-6, "tower_bias": True,
     "joined_patches": 2,
 }  # fmt: skip
+# Two layers of the tower of Qwen3-VL-2B and 4B, of which the text model adds the first.
+DEEPSTACK_TOWER: Mapping[str, Any] = {
+    "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
+    "tower_hidden": 1024, "tower_ffn": 4096, "tower_heads": 16, "rope_sections": (24, 20, 20),
+    "is_stacked": (True, False),
+}  # fmt: skip
 # Two layers of the tower of Qwen3.5-2B and 4B.
 GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,

@@ -10,6 +10,7 @@ from tests.models.families.expert_sizes import EXPERT_SIZES
 from tests.models.families.layer_norm_sizes import LAYER_NORM_SIZES
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
+    DEEPSTACK_TOWER,
     GEMMA4,
     GEMMA4_IMAGES,
     GEMMA4_MOE,
@@ -274,6 +275,10 @@ SIZES: Mapping[str, Size] = {
     ),
     # Qwen/Qwen3-VL-2B-Instruct
     "qwen3-vl": decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6),
+    "qwen3-vl-images": decoder(
+        2048, 6144, 16, 8, 128, 151936,
+        rope_base=5e6, **DEEPSTACK_TOWER,
+    ),
     # ByteDance-Seed/Seed-OSS-36B-Instruct
     "seed-oss": decoder(
         5120, 27648, 80, 8, 128, 155136, rope_base=1e7, tied=False, attention_bias=True
@@ -285,6 +290,12 @@ SIZES: Mapping[str, Size] = {
         2048, 6144, 32, 4, 128, 151936,
         rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
         normalized=True, routed=(True, True),
+    ),
+    "qwen3-vl-moe-images": decoder(
+        2048, 6144, 32, 4, 128, 151936,
+        rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
+        normalized=True, routed=(True, True),
+        **DEEPSTACK_TOWER,
     ),
     # Qwen/Qwen3-Next-80B-A3B-Instruct
     "qwen3-next": decoder(

@@ -130,7 +130,7 @@ def answered(
             inputs = [padded, at, *rotary.shifts([0], [start], tokens=len(chunk))]
             caches = evaluate(graphs[f"prefill_{CHUNK}"], [*inputs, *caches], parameters)
         else:
-            given = np.zeros((size, program.hidden), np.float32)
+            given = np.zeros((size, program.row_width), np.float32)
             given[padded == NO_TOKEN] = embedded
             inputs = [padded, at, *rotary.of_rows(0, start, size), given]
             entry = f"prefill_block_{size}" if chunk.both_ways else f"prefill_rows_{size}"

@@ -102,7 +102,7 @@ class Model:
             name, size = ("block", ROWS) if chunk.both_ways else ("rows", CHUNK)
             padded = np.full(size, -2, np.int32)
             padded[: len(chunk)] = chunk.tokens
-            given = np.zeros((size, self.program.hidden), np.float32)
+            given = np.zeros((size, self.program.row_width), np.float32)
             given[padded == NO_TOKEN] = chunk.rows({b"x": rows}) if chunk.images else 0.0
             inputs = [padded, np.array([start], np.int32), *rotary.of_rows(0, start, size), given]
             caches = self.call(f"prefill_{name}_{size}", [*inputs, *caches])
