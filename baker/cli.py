@@ -29,7 +29,7 @@ _Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="GGUF file, which is any shard if it is split; Hugging Face folder; "
+        help="GGUF file (any shard of a split one) or the folder of one; Hugging Face folder; "
         "hf:ORG/REPO[:QUANT] on the hub; ollama:NAME[:TAG] as `ollama list` shows it; or the name "
         "of a model, whose weights an installed package or --weights has.",
         show_default=False,

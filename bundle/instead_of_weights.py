@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.bundle.bake_first import WEIGHTS_CONFIG
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.gguf_folder import model_files_in
 from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.bundle.parsing.file_formats import OTHER_FILE
 from hearthd.bundle.parsing.unfinished_download import unfinished_download
@@ -93,9 +94,9 @@ def _models_in(folder: Path) -> tuple[list[Path], Path | None]:
             found = sorted(folder.glob(f"{depth}*.gguf"))
         except OSError:  # a folder in it has vanished, as in /proc
             return [], None
+        if not depth and (models := model_files_in(folder)):
+            return models, None
         files = [file for file in found if not is_projector_name(file.name)]
-        if not depth and files:
-            return files, None
         models = [
             *files,
             *(path.parent for path in sorted(folder.glob(f"{depth}{WEIGHTS_CONFIG}"))),

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from hearthd.model_requirement import Purpose
 
 MODEL_HELP = (
-    "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, "
-    "ollama:NAME[:TAG] as `ollama list` shows it, or name of a model that an installed package "
-    "has, which is baked first; or a bundle: its folder, or its name in --home."
+    "GGUF file (any shard of a split one) or the folder of one, Hugging Face folder, "
+    "hf:ORG/REPO[:QUANT] on the hub, ollama:NAME[:TAG] as `ollama list` shows it, or name of a "
+    "model that an installed package has, which is baked first; or a bundle: its folder, or its "
+    "name in --home."
 )
 _LOCK = ".bake-lock"
 

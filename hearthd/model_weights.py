@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type
 from hearthd.bundle.bake_first import WEIGHTS_CONFIG
+from hearthd.bundle.gguf_folder import gguf_file_in
 from hearthd.bundle.instead_of_weights import instead_of_weights
 from hearthd.bundle.kept_bundles import name_of
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
@@ -67,6 +68,7 @@ def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) 
         return _named(model, folder, home)
     if not (folder.is_file() or folder.is_dir()):
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
+    folder = gguf_file_in(folder)
     if folder.is_dir() and not (folder / WEIGHTS_CONFIG).is_file():
         reason = (
             f"{folder}: not a bundle: it has no {MANIFEST}, nor the {WEIGHTS_CONFIG} of weights"

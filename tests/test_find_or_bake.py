@@ -307,7 +307,6 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("https://a.example/b.gguf", "^https://a.example/b.gguf: .*; download the file and give "),
         ("missing/model.gguf", "^missing/model.gguf: not a bundle: there is no such path; check "),
         ("unlike.gguf", "^unlike.gguf: not a bundle: there is no such path; check its spelling"),
-        ("folder", "folder: not a bundle: it has no manifest.json, nor .*; specify folder/a.gguf"),
         ("pipe", "pipe: not a bundle: got "),
         ("foldr", "^foldr: not a bundle: there is no such path; did you mean folder[?]$"),
         ("folder/b.gguf", "did you mean folder/a.gguf[?]$"),

@@ -30,8 +30,9 @@ def _inspect(
         typer.Argument(
             metavar="MODEL",
             autocompletion=bundle_home.completed_names,
-            help=f"{bundle_home.BUNDLE_HELP} Or a GGUF file, a Hugging Face folder, "
-            "hf:ORG/REPO[:QUANT] on the hub, or the name of a model that an installed package has.",
+            help=f"{bundle_home.BUNDLE_HELP} Or a GGUF file (any shard of a split one) or the "
+            "folder of one, a Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, "
+            "ollama:NAME[:TAG], or the name of a model that an installed package has.",
         ),
     ],
     *,

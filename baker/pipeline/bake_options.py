@@ -26,6 +26,7 @@ from hearthd.baker.pipeline.image_sizes import MAX_TOKENS
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.bundle import CALIBRATION, DRAFTER, Activations, bundle_home
+from hearthd.bundle.gguf_folder import gguf_file_in
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
 from hearthd.models.catalog import TEXT
@@ -286,6 +287,12 @@ class BakeOptions(BaseModel):
     def _expand_home(cls, value: Any) -> Any:
         """A shell does not expand ~ in --OPTION=~/FILE, nor does anything in a file of settings."""
         return bundle_home.expanded(value) if isinstance(value, Path) else value
+
+    @field_validator("weights", "drafter")
+    @classmethod
+    def _find_file(cls, value: Any) -> Any:
+        """A folder can have the GGUF file of one model."""
+        return gguf_file_in(value) if isinstance(value, Path) else value
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

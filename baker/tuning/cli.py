@@ -25,6 +25,7 @@ from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle import bundle_home, kept_bundles
 from hearthd.bundle.bundle_home import is_bundle
+from hearthd.bundle.gguf_folder import gguf_file_in
 from hearthd.models.lora.training import PROJECTIONS
 from hearthd.runtime.system.interrupts import at_interrupt
 
@@ -37,8 +38,8 @@ _Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="GGUF file, Hugging Face folder, or name of a model, such as gemma3: see `hearth "
-        "bake`.",
+        help="GGUF file or the folder of one, Hugging Face folder, or name of a model, such as "
+        "gemma3: see `hearth bake`.",
     ),
 ]
 _Data = Annotated[
@@ -252,7 +253,7 @@ def _named(request: TuneRequest) -> TuneRequest:
     """
     if request.model in recipes():
         return request
-    path = Path(request.model)
+    path = gguf_file_in(Path(request.model))
     if not path.exists() and (meant := bundle_home.similar_path(path)):
         raise RecipeError(f"MODEL: got {request.model!r}: there is no such path{meant}")
     if request.weights is not None or not path.exists() or is_bundle(path):
