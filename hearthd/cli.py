@@ -243,7 +243,8 @@ def _habit(error: Any, arguments: Sequence[str]) -> str | None:
     known = {name for each in error.ctx.command.params for name in (each.metavar, *each.opts)}
     # Of -ngl, Typer reports -n, and of -hf -f.
     flags = [word.partition("=")[0] for word in arguments if word.startswith("-")]
-    flag = unknown if unknown in flags else next(f for f in flags if unknown.lstrip("-") in f)
+    like = (each for each in flags if unknown.lstrip("-") in each)
+    flag = unknown if unknown in flags else next(like, unknown)
     hint = instead_of(flag, known)
     return None if hint is None else f"{flag}; {hint}"
 
