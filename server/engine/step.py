@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.sampling.constraint import ConstraintFailed
-from hearthd.server.engine.drafting.drafts import Drafts
+from hearthd.server.engine.drafting.drafts import Drafts, Stopwatch
 from hearthd.server.engine.drafting.model_drafts import ModelDrafts
 from hearthd.server.engine.drafting.prompt_lookup import PromptLookup
 from hearthd.server.engine.generation import Embedded, Failed, Finished
@@ -246,11 +246,11 @@ class StepRunner:
         """Read a token and the drafted ones of each sequence, and sample the next tokens."""
         pairs = list(zip(batch, drafts, strict=True))
         tokens = [(sequence.tokens[-1], *draft) for sequence, draft in pairs]
-        began = time.perf_counter()
+        watch = Stopwatch()
         verified = self._verified(batch, tokens)
         if verified is None:
             return
-        self._costs[len(batch)].add(len(tokens[0]), time.perf_counter() - began)
+        self._costs[len(batch)].add(len(tokens[0]), watch.seconds, is_cold=watch.is_cold)
         for (sequence, draft), rows in zip(pairs, verified, strict=True):
             sequence.drafted += len(draft)
             self._accept(sequence, draft, rows)
@@ -326,7 +326,7 @@ class StepRunner:
         return rows
 
     def _read(self, batch: tuple[Sequence, ...]) -> list[tuple[Sequence, NDArray[np.float32]]]:
-        began = time.perf_counter()
+        watch = Stopwatch()
         logits = self._runtime.decode(
             [sequence.slot for sequence in batch],
             [sequence.tokens[-1] for sequence in batch],
@@ -334,7 +334,7 @@ class StepRunner:
             [sequence.margin for sequence in batch],
         )
         if costs := self._costs.get(len(batch)):
-            costs.add(1, time.perf_counter() - began)
+            costs.add(1, watch.seconds, is_cold=watch.is_cold)
         return list(zip(batch, logits, strict=True))
 
     def _sample(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
+from hearthd.runtime.system.mapped_pages import pages_read
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,9 +29,12 @@ _DECAY = 0.95
 _MIN_GAIN = 1.05
 # How many of the latest calls predict how long the next one takes.
 _RECENT_CALLS = 9
-# After this number of calls of other sizes, the time of a size is forgotten and measured again: a
-# call may have been slow, or the tokens of a later sequence share more experts.
+# After this number of other calls, the time of a kind of calls is forgotten, so that it is measured
+# again: a call may have been slow, or the tokens of a later sequence share more experts.
 _FORGOTTEN_CALLS = 1000
+# The same for the time of calls that read weights from the disk, as after a start. Each time it
+# takes twice as many calls: not all weights may fit into memory.
+_COLD_CALLS = 16
 # Upper bound of a call's cost, as a fraction of one call per token. A single slow measurement above
 # it would prevent all later ones.
 _MAX_COST = 0.8
@@ -83,6 +88,60 @@ class Acceptance:
         return accepted / (self._drafted[level] + _PRIOR_WEIGHT)
 
 
+class Stopwatch:
+    """Times a call, from its creation on."""
+
+    def __init__(self) -> None:
+        self._began, self._read = time.perf_counter(), pages_read()
+
+    @property
+    def seconds(self) -> float:
+        """Since the creation."""
+        return time.perf_counter() - self._began
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the process has waited for the disk, as calls do that first read weights."""
+        return pages_read() > self._read
+
+
+class _Times:
+    """How long the latest calls of one kind took, in seconds.
+
+    A call is cold if it waited for weights from the disk. Cold calls count until one is not cold.
+    """
+
+    def __init__(self) -> None:
+        self._latest = deque[float](maxlen=_RECENT_CALLS)
+        self._are_cold = True
+        self._others, self._patience = 0, _COLD_CALLS
+
+    def add(self, seconds: float, *, is_cold: bool) -> None:
+        """A call took this long."""
+        self._others = 0
+        if is_cold and not self._are_cold:
+            return
+        if self._are_cold and not is_cold:
+            self._latest.clear()
+        self._are_cold = is_cold
+        self._latest.append(seconds)
+
+    def add_other(self) -> None:
+        """A call of another kind was made."""
+        self._others += 1
+        if self._others < (self._patience if self._are_cold else _FORGOTTEN_CALLS):
+            return
+        if self._latest and self._are_cold:
+            self._patience = min(2 * self._patience, _FORGOTTEN_CALLS)
+        self._latest.clear()
+        self._are_cold = True
+
+    @property
+    def median(self) -> float | None:
+        """The median; None if none is known."""
+        return statistics.median(self._latest) if self._latest else None
+
+
 class Costs:
     """How long calls take: for one token, to verify several, by their size, and to draft one.
 
@@ -93,41 +152,47 @@ class Costs:
     def __init__(self, sizes: tuple[int, ...], *, sequences: int = 1) -> None:
         self.sizes = sizes
         self.sequences = sequences
-        self._seconds = {size: deque[float](maxlen=_RECENT_CALLS) for size in (1, *sizes)}
-        self._others = dict.fromkeys(sizes, 0)  # calls of other sizes since the latest of a size
-        self._drafting = deque[float](maxlen=_RECENT_CALLS)
+        self._single, self._several = _Times(), {size: _Times() for size in sizes}
+        self._drafting = _Times()
 
-    def add(self, tokens: int, seconds: float) -> None:
-        """A call for `tokens` tokens took `seconds`; it counts for the smallest size that fits."""
-        called = min(size for size in self._seconds if size >= tokens)
-        self._seconds[called].append(seconds)
-        for size in self.sizes:
-            self._others[size] = 0 if size == called else self._others[size] + 1
-            if self._others[size] == _FORGOTTEN_CALLS:
-                self._seconds[size].clear()
+    def add(self, tokens: int, seconds: float, *, is_cold: bool = False) -> None:
+        """A call for `tokens` tokens took `seconds`; it counts for the smallest size that fits.
 
-    def add_draft(self, seconds: float) -> None:
-        """A source that is not free took `seconds` for one token."""
-        self._drafting.append(seconds)
+        `is_cold` says whether it waited for weights from the disk.
+        """
+        called = min(size for size in (1, *self.sizes) if size >= tokens)
+        if called == 1:
+            self._single.add(seconds, is_cold=is_cold)
+        for size, times in self._several.items():
+            if size == called:
+                times.add(seconds, is_cold=is_cold)
+            else:
+                times.add_other()
+        self._drafting.add_other()
+
+    def add_draft(self, seconds: float, *, is_cold: bool = False) -> None:
+        """A source that is not free took `seconds` for one token; `is_cold` as for `add`."""
+        self._drafting.add(seconds, is_cold=is_cold)
 
     def of(self, size: int) -> float:
         """The cost of a call of this size, in calls for one token."""
-        single = self._seconds[1]
-        measured = [known for known in self.sizes if known <= size and self._seconds[known]]
-        if not single or not measured:
+        single = self._single.median
+        medians = ((each, self._several[each].median) for each in self.sizes if each <= size)
+        measured = [(each, median) for each, median in medians if median is not None]
+        if single is None or not measured:
             return 1.0
-        several = statistics.median(self._seconds[measured[-1]])
-        return min(several / statistics.median(single), _MAX_COST * measured[-1])
+        largest, several = measured[-1]
+        return min(several / single, _MAX_COST * largest)
 
     @property
     def of_draft(self) -> float:
-        """The cost of drafting a token, in calls for one token."""
-        return self.in_calls(statistics.median(self._drafting)) if self._drafting else 0
+        """The cost of drafting a token, in calls for one token; 0 if it is not known."""
+        return self.in_calls(self._drafting.median or 0)
 
     def in_calls(self, seconds: float) -> float:
         """A time in calls for one token, spent for each sequence; 0 if none was measured."""
-        single = self._seconds[1]
-        return self.sequences * seconds / statistics.median(single) if single else 0
+        single = self._single.median
+        return 0 if single is None else self.sequences * seconds / single
 
     def to_verify(self, drafted: int) -> float:
         """The cost of verifying this many drafted tokens, in calls for one token."""
@@ -256,16 +321,16 @@ def _drafted(source: DraftSource, limit: int, costs: Costs) -> _Draft | None:
     best, gain = 0, _MIN_GAIN
     tokens = source.draft(limit)
     while True:
-        began = time.perf_counter()
+        watch = Stopwatch()
         token, probability = next(tokens, (None, 0.0))
         if token is None:
             break
         if not source.is_free:
-            seconds = time.perf_counter() - began
+            seconds = watch.seconds
             # Not of the first token: a draft model reads the tokens that it lacks before it,
-            # and maps its weights. Drafts that seem too slow are not measured again.
+            # and maps its weights.
             if drafted:
-                costs.add_draft(seconds)
+                costs.add_draft(seconds, is_cold=watch.is_cold)
             cost += min(costs.in_calls(seconds), _MAX_DRAFT_COST)
         drafted.append(token)
         promise = promise.with_token(probability)

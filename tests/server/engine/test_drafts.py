@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SIZES = (2, 4, 8)
+COLD_CALLS = 16  # until the time of cold calls is forgotten for the first time
 ANSWER = 7  # the token that every answer repeats
 
 
@@ -149,7 +150,7 @@ class Measured(Fixed):
     measured = 0
 
     @override
-    def add_draft(self, seconds: float) -> None:
+    def add_draft(self, seconds: float, *, is_cold: bool = False) -> None:
         self.measured += 1
 
 
@@ -246,6 +247,41 @@ def test_a_size_that_did_not_pay_is_measured_again() -> None:
     assert tokens_verified(costs, cheap, 900) == {2}
     assert tokens_verified(costs, cheap, 200) == {2, 8}
     assert tokens_verified(costs, cheap, 9) == {8}
+
+
+def test_calls_that_waited_for_the_disk_count_until_one_has_not() -> None:
+    costs = Costs(SIZES)
+    for seconds, is_cold in ((9.0, True), (1.0, False), (9.0, True)):
+        costs.add(1, seconds, is_cold=is_cold)
+    costs.add(2, 1.5, is_cold=True)
+    costs.add_draft(0.5, is_cold=True)
+    assert (costs.of(2), costs.of_draft) == (1.5, 0.5)
+    for _ in range(COLD_CALLS):
+        costs.add(1, 1.0)
+    assert (costs.of(2), costs.of_draft) == (1.0, 0)  # measured again
+    costs.add(2, 1.4, is_cold=True)
+    costs.add_draft(0.4, is_cold=True)
+    for _ in range(COLD_CALLS):
+        costs.add(1, 1.0)
+    assert (costs.of(2), costs.of_draft) == (1.4, 0.4)
+    costs.add(2, 1.2)
+    costs.add_draft(0.2)
+    for _ in range(2 * COLD_CALLS):
+        costs.add(1, 1.0)
+    assert (costs.of(2), costs.of_draft) == (1.2, 0.2)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_model_larger_than_memory_rarely_measures_what_does_not_pay(reads: bool) -> None:
+    costs, tokens, tries = Costs(SIZES), list[int](), 0
+    drafts = Drafts(tokens, [Fake(ANSWER, 0.6, free=True)])
+    costs.add(1, 1.0, is_cold=reads)
+    for _ in range(3000):
+        count = 1 + len(drafts.best(99, costs))
+        costs.add(count, float(count), is_cold=reads)
+        tokens += [ANSWER]
+        tries += count > 1
+    assert tries <= (40 if reads else 12)
 
 
 def test_a_size_that_never_pays_takes_little_time() -> None:
