@@ -14,10 +14,9 @@ from hearthd.models.decoder.experts import (
     EXPERT_NAMES,
     ExpertsConfig,
     experts_from_gguf,
-    feed_forward,
 )
-from hearthd.models.decoder.layers import Attention, Block, DecoderModel
 from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS
+from hearthd.models.families.deepseek import DeepseekMoe
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -29,17 +28,6 @@ _IGNORED = (
     "moe_aux_loss_lambda", "moe_capacity", "moe_gate", "moe_use_aux_free",
     "num_nextn_predict_layers", "output_router_logits", "router_aux_loss_coef",
 )  # fmt: skip
-
-
-class ErnieMoe(DecoderModel):
-    """Blocks with experts and a shared MLP, after some without experts."""
-
-    def __init__(self, config: ExpertsConfig) -> None:
-        blocks = [
-            Block(config, Attention(config), feed_forward(config, layer))
-            for layer in range(config.layers)
-        ]
-        super().__init__(config, blocks)
 
 
 def from_hugging_face(data: ConfigJson) -> ExpertsConfig:
@@ -86,7 +74,7 @@ ARCHITECTURE = Architecture(
     model_types=("ernie4_5_moe",),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
-    model=ErnieMoe,
+    model=DeepseekMoe,
     tensors=replace(
         EXPERT_NAMES,
         interleaved=QUERIES_AND_KEYS,

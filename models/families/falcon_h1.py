@@ -175,11 +175,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     normalizes = data.has_tensor("blk.0.ssm_norm.weight")
-    fields = from_gguf_metadata(data) | mamba2.from_gguf(data)
+    fields = from_gguf_metadata(data) | mamba2.gguf_fields(data)
     return Config(**fields, normalizes_gated=normalizes)
 
 
-_GGUF, _FOLDER = mamba2.names("mamba", "mamba")
+_GGUF, _FOLDER = mamba2.tensor_names("mamba", "mamba")
 ARCHITECTURE = Architecture(
     name="falcon-h1",
     config=Config,

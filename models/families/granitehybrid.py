@@ -119,10 +119,10 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     if True in attends:
         of_attention = f"blk.{attends.index(True)}.attn_q.bias"
         fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)
-    return {**fields, **mamba2.from_gguf(data), "attends": attends}
+    return {**fields, **mamba2.gguf_fields(data), "attends": attends}
 
 
-_GGUF, _FOLDER = mamba2.names("self_attn", "mamba")
+_GGUF, _FOLDER = mamba2.tensor_names("self_attn", "mamba")
 _OF_GRANITE = granite.ARCHITECTURE.tensors
 ARCHITECTURE = Architecture(
     name="granitehybrid",

@@ -111,7 +111,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     layers = range(fields["layers"])
     return Config(
         **fields | dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), False),
-        **mamba.from_gguf(data),
+        **mamba.gguf_fields(data),
         attends=tuple(count > 0 for count in kv_heads),
         experts=experts,
         experts_per_token=min(experts, data.size("expert_used_count")),
@@ -121,7 +121,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     )
 
 
-_GGUF, _FOLDER = mamba.names("self_attn", "mamba")
+_GGUF, _FOLDER = mamba.tensor_names("self_attn", "mamba")
 _NORMS = {"steps_norm": "dt", "key_norm": "b", "query_norm": "c"}
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 ARCHITECTURE = Architecture(

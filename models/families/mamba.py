@@ -116,11 +116,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
     has_norms = data.flag("ssm.dt_b_c_rms", default=False)
-    fields = recurrent_fields_from_gguf(data) | mamba.from_gguf(data)
+    fields = recurrent_fields_from_gguf(data) | mamba.gguf_fields(data)
     return Config(**fields, state_eps=_FALCON_EPS if has_norms else None)
 
 
-_GGUF, _FOLDER = mamba.names("mixer", "mixer")
+_GGUF, _FOLDER = mamba.tensor_names("mixer", "mixer")
 ARCHITECTURE = Architecture(
     name="mamba",
     config=Config,

@@ -48,11 +48,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    fields = recurrent_fields_from_gguf(data) | mamba2.from_gguf(data)
+    fields = recurrent_fields_from_gguf(data) | mamba2.gguf_fields(data)
     return Config(**fields, kinds=(MAMBA,) * fields["layers"])
 
 
-_, _FOLDER = mamba2.names("mixer", "mixer")
+_, _FOLDER = mamba2.tensor_names("mixer", "mixer")
 ARCHITECTURE = Architecture(
     name="mamba2",
     config=Config,

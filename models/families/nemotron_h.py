@@ -175,10 +175,10 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     ):
         if kind in kinds:
             fields[field] = data.has_tensor(f"blk.{kinds.index(kind)}.{of_layer}.bias")
-    return {**fields, **mamba2.from_gguf(data), "kinds": kinds}
+    return {**fields, **mamba2.gguf_fields(data), "kinds": kinds}
 
 
-_GGUF, _FOLDER = mamba2.names("mixer", "mixer")
+_GGUF, _FOLDER = mamba2.tensor_names("mixer", "mixer")
 _OF_ATTENTION = {f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"}
 _OF_MLP = {f"mixer.{part}_proj": f"mlp.{part}_proj" for part in ("up", "down")}
 _OF_MODEL = {"input_layernorm": "norm", "embed_tokens": "embeddings", "norm": "norm_f"}

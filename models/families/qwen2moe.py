@@ -17,7 +17,7 @@ from hearthd.models.decoder.experts import (
     experts_from_config_json,
     experts_from_gguf,
 )
-from hearthd.models.families.ernie4_5_moe import ErnieMoe
+from hearthd.models.families.deepseek import DeepseekMoe
 from hearthd.models.families.qwen35moe import SHARED_NAMES
 
 if TYPE_CHECKING:
@@ -49,6 +49,6 @@ ARCHITECTURE = Architecture(
     model_types=("qwen2_moe",),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
-    model=ErnieMoe,
+    model=DeepseekMoe,
     tensors=replace(EXPERT_NAMES, folder={**EXPERT_FOLDER_NAMES, **SHARED_NAMES}),
 )

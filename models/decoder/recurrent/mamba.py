@@ -56,8 +56,8 @@ class MambaConfig(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * inner)
 
 
-def from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields that `MambaConfig` adds to `DecoderConfig`; raises ConfigError."""
+def gguf_fields(data: GgufMetadata) -> dict[str, Any]:
+    """The fields that `MambaConfig` adds to `DecoderConfig`, from GGUF; raises ConfigError."""
     return {
         "ssm_inner": data.size("ssm.inner_size"),
         "ssm_state": data.size("ssm.state_size"),
@@ -121,7 +121,7 @@ class Mamba(nn.Module):
         return f.recurrence_outputs(memory, x, ring=span.ring), (memory, latest)
 
 
-def names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def tensor_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The names in GGUF files, and in folders, of the parts of a layer's Mamba.
 
     module  its name in the model

@@ -78,8 +78,8 @@ class Mamba2Config(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
-def from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields that `Mamba2Config` adds to `DecoderConfig`; raises ConfigError."""
+def gguf_fields(data: GgufMetadata) -> dict[str, Any]:
+    """The fields that `Mamba2Config` adds to `DecoderConfig`, from GGUF; raises ConfigError."""
     heads, inner = data.size("ssm.time_step_rank"), data.size("ssm.inner_size")
     if inner % heads:
         raise ConfigError(f"ssm.inner_size: got {inner}, expected a multiple of {heads} heads")
@@ -133,7 +133,7 @@ class Mamba2(nn.Module):
         return y if self.gated_norm is None else self.gated_norm(y), (memory, latest)
 
 
-def names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def tensor_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The names in GGUF files, and in folders, of the parts of a layer's Mamba-2.
 
     module  its name in the model
