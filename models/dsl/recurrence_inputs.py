@@ -6,6 +6,8 @@ columns of two results of products, such as gates.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ from hearthd.models.dsl.ops.samples import normal, positive
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
@@ -30,17 +32,31 @@ _CONVOLVED = 3
 COLUMN_INPUTS = slice(2, 7)
 
 
-def selected(
-    tensors: Sequence[Tensor],
-    columns: Sequence[Range],
-    rows: Range,
-    *,
-    convolved: int = _CONVOLVED,
-) -> list[Tensor]:
-    """The columns of each tensor, and of those after the first `convolved` ones only `rows`."""
-    products = (f.narrow(tensor, 0, *rows) for tensor in tensors[convolved:])
-    read = (*tensors[:convolved], *products)
-    return [f.narrow(tensor, 1, *each) for tensor, each in zip(read, columns, strict=True)]
+def of_columns(
+    function: Callable[..., Tensor], *, convolved: int = _CONVOLVED
+) -> Callable[..., Tensor]:
+    """A recurrence that reads some columns and rows of its inputs, by two further attributes.
+
+    columns  a range of columns for each of COLUMN_INPUTS
+    rows     the range of rows of COLUMN_INPUTS after the first `convolved` ones
+    """
+
+    def of_selected(
+        *tensors: Tensor, columns: Sequence[Range], rows: Range, **attrs: Any
+    ) -> Tensor:
+        first, last = COLUMN_INPUTS.start, COLUMN_INPUTS.stop
+        products = (f.narrow(x, 0, *rows) for x in tensors[first + convolved : last])
+        read = (*tensors[first : first + convolved], *products)
+        inputs = (f.narrow(x, 1, *each) for x, each in zip(read, columns, strict=True))
+        return function(*tensors[:first], *inputs, *tensors[last:], **attrs)
+
+    parameters = inspect.signature(function).parameters.values()
+    further = (inspect.Parameter(x, inspect.Parameter.KEYWORD_ONLY) for x in ("columns", "rows"))
+    selecting: Any = functools.update_wrapper(of_selected, function)
+    # An op takes the arguments in the signature of its function.
+    selecting.__signature__ = inspect.Signature([*parameters, *further])
+    result: Callable[..., Tensor] = selecting
+    return result
 
 
 def limit_states(types: Types, attrs: Attrs, heads: int) -> None:

@@ -11,44 +11,17 @@ from hearthd.models.dsl.ops.record import Sample, require
 from hearthd.models.dsl.recurrence_inputs import (
     COLUMN_INPUTS,
     limit_states,
+    of_columns,
     recurrence_kernel,
     recurrence_sample,
-    selected,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
-    from hearthd.models.dsl.recurrence_inputs import Range
 
 __all__ = ["gated_delta_rule"]
-
-
-def _gated_delta_rule(
-    states: Tensor,
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor,
-    rates: Tensor,
-    *,
-    columns: tuple[Range, ...],
-    rows: Range,
-    groups: int,
-    takes_turns: bool,
-    ring: int,
-    every: bool,
-) -> Tensor:
-    query, key, value, a, b = selected((query, key, value, a, b), columns, rows)
-    return f.gated_delta_rule(
-        states, positions, query, key, value, a, b, bias, rates,
-        groups=groups, takes_turns=takes_turns, ring=ring, every=every,
-    )  # fmt: skip
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
@@ -72,7 +45,7 @@ gated_delta_rule: Fused = Fused(
     name="gated_delta_rule",
     doc="`f.gated_delta_rule` of columns of queries, keys, values, a and b, and of some `rows` of "
     "a and b.",
-    reference=_gated_delta_rule,
+    reference=of_columns(f.gated_delta_rule),
     limits=_limits,
     kernel=lambda types, _, attrs: recurrence_kernel(
         "gated_delta_rule", types, attrs, attrs["takes_turns"]

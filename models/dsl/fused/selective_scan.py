@@ -16,42 +16,17 @@ from hearthd.models.dsl.ops.samples import normal, positive
 from hearthd.models.dsl.recurrence_inputs import (
     COLUMN_INPUTS,
     LANES,
+    of_columns,
     offsets_and_strides,
-    selected,
 )
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
-    from hearthd.models.dsl.recurrence_inputs import Range
 
 __all__ = ["selective_scan"]
 
 _SHARE = 64  # channels of a workgroup
-
-
-def _selective_scan(
-    states: Tensor,
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    x: Tensor,
-    steps: Tensor,
-    gate: Tensor,
-    bias: Tensor,
-    rates: Tensor,
-    skip: Tensor,
-    *,
-    columns: tuple[Range, ...],
-    rows: Range,
-    ring: int,
-    every: bool,
-) -> Tensor:
-    query, key, x, steps, gate = selected((query, key, x, steps, gate), columns, rows, convolved=0)
-    return f.selective_scan(
-        states, positions, query, key, x, steps, gate, bias, rates, skip, ring=ring, every=every
-    )
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
@@ -111,7 +86,7 @@ selective_scan: Fused = Fused(
     name="selective_scan",
     doc="`f.selective_scan` of some `rows`, and columns, of queries, keys, inputs, time steps and "
     "gates.",
-    reference=_selective_scan,
+    reference=of_columns(f.selective_scan, convolved=0),
     limits=_limits,
     kernel=lambda types, _, attrs: _kernel(types, attrs),
     no_gradient="the compiler fails on the gradient of `f.selective_scan`",

@@ -15,44 +15,17 @@ from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.recurrence_inputs import (
     COLUMN_INPUTS,
     limit_states,
+    of_columns,
     recurrence_kernel,
     recurrence_sample,
-    selected,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
-    from hearthd.models.dsl.recurrence_inputs import Range
 
 __all__ = ["ssm_scan"]
-
-
-def _ssm_scan(
-    states: Tensor,
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    x: Tensor,
-    steps: Tensor,
-    gate: Tensor,
-    bias: Tensor,
-    rates: Tensor,
-    skip: Tensor,
-    *,
-    columns: tuple[Range, ...],
-    rows: Range,
-    groups: int,
-    ring: int,
-    every: bool,
-) -> Tensor:
-    query, key, x, steps, gate = selected((query, key, x, steps, gate), columns, rows)
-    return f.ssm_scan(
-        states, positions, query, key, x, steps, gate, bias, rates, skip,
-        groups=groups, ring=ring, every=every,
-    )  # fmt: skip
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
@@ -79,7 +52,7 @@ ssm_scan: Fused = Fused(
     name="ssm_scan",
     doc="`f.ssm_scan` of columns of queries, keys, inputs, time steps and gates, and of some "
     "`rows` of time steps and gates.",
-    reference=_ssm_scan,
+    reference=of_columns(f.ssm_scan),
     limits=_limits,
     kernel=lambda types, _, attrs: recurrence_kernel("ssm_scan", types, attrs),
     no_gradient="the compiler fails on the gradient of `f.ssm_scan`",
