@@ -63,7 +63,7 @@ export function allowMedia(reads) {
 }
 
 /** Attach a text as a file. */
-export const attachText = (name, text) => add({ name, text, tokens: null });
+const attachText = (name, text) => add({ name, text, tokens: null });
 
 function add(file) {
   state.files = [...state.files, file];

@@ -40,7 +40,7 @@ export function bars({ text, logprob, top }) {
 }
 
 /** Text with visible white space. */
-export const visible = (text) =>
+const visible = (text) =>
   text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(/^ +| +$/g, (run) => "␣".repeat(run.length)) || "∅";
 
 /** A probability in percent with two digits: "0.020%", "7.1%", "98%". */

@@ -60,14 +60,6 @@ INLINE void fetch_soon(const void *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + at);
 }
 
-// Sixteen i8 as f32.
-INLINE f32x16 widen_small(const int8_t *from) {
-    typedef int8_t i8x16 __attribute__((vector_size(16)));
-    i8x16 lanes;
-    __builtin_memcpy(&lanes, from, sizeof lanes);
-    return __builtin_convertvector(lanes, f32x16);
-}
-
 // The first `count` of sixteen lanes from memory, followed by zeros.
 INLINE f32x16 load_part(const float *from, size_t count) {
     if (count >= LANES) return load(from);
