@@ -16,7 +16,7 @@ from hearthd.models.decoder.drafting.assistant import Assistant, AssistantDrafte
 from hearthd.models.decoder.drafting.draft_model import DraftModel
 from hearthd.models.decoder.drafting.drafter import TunedDrafter
 from hearthd.models.decoder.drafting.mtp import MtpDrafter, MtpModel
-from hearthd.models.decoder.kv_cache import LayerCache
+from hearthd.models.decoder.kv_cache import LayerCache, span_positions
 from hearthd.models.decoder.layers import parts_of
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tower_entry_points import (
@@ -197,7 +197,7 @@ def read(
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
     count, layers = tokens.shape[0] // len(starts), model.config.cached_layers
-    positions = _consecutive(starts, count) if rotary is None else rotary
+    positions = span_positions(starts, count) if rotary is None else rotary
     real, block = None, _block(starts[0], tokens) if has_block else None
     if any(map(model.states, range(layers))) or len(buffers) > layers:
         real = _real_tokens(tokens) if len(starts) == 1 else None
@@ -347,18 +347,13 @@ def _reader(
     return run
 
 
-def _consecutive(starts: list[Tensor], count: int) -> Tensor:
-    """The positions of spans of `count` tokens: i32 (spans * count,)."""
-    return ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
-
-
 def _shifted(starts: list[Tensor], shifts: Tensor, count: int) -> Tensor:
     """The rotary positions of spans of `count` tokens: i32 (spans * count,).
 
     `shifts` i32 (B,) has what is added to the positions of each span, or of all spans if B is 1.
     """
     each = f.split(f.repeated(shifts, len(starts) // shifts.shape[0]), [1] * len(starts), axis=0)
-    return _consecutive([x + shift for x, shift in zip(starts, each, strict=True)], count)
+    return span_positions([x + shift for x, shift in zip(starts, each, strict=True)], count)
 
 
 def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:

@@ -84,6 +84,11 @@ class Span:
         return ops.concatenate(self.start, last, axis=0)
 
 
+def span_positions(starts: list[Tensor], count: int) -> Tensor:
+    """The positions of spans of `count` tokens, by their starts i32 (1,): i32 (spans * count,)."""
+    return ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+
+
 @dataclass(kw_only=True)
 class LayerCache:
     """Keys and values of one layer, and the new tokens that are read in this call.
@@ -140,7 +145,7 @@ class LayerCache:
     def positions(self, rows: int) -> Tensor:
         """The positions of the new tokens, i32 (N,); `rows` is N."""
         tokens, _ = self._shape(rows)
-        return ops.concatenate(*(f.consecutive(start, tokens) for start in self.starts), axis=0)
+        return span_positions(self.starts, tokens)
 
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values that another layer wrote in this call."""

@@ -69,9 +69,7 @@ class DraftModel(ProgramDrafter):
     ) -> None:
         for layer, cache in enumerate(caches):
             cache.window = self._model.window(layer)
-        starts = caches[0].starts
-        count = tokens.shape[0] // len(starts)
-        in_caches = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+        in_caches = caches[0].positions(tokens.shape[0])
         # Only the keys and values remain of this call: no output of the graph needs the rest.
         self._model(tokens, in_caches, list(caches))
 
