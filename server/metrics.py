@@ -156,9 +156,7 @@ class LanguageMetrics(Metrics):
         )
         self._prompts = _Prompts(registry)
         self._generated_tokens = counter("generated_tokens", "Tokens that were generated.")
-        self._drafted_tokens = counter(
-            "drafted_tokens", "Tokens that prompt lookup drafted and the model verified."
-        )
+        self._drafted_tokens = counter("drafted_tokens", "Drafted tokens that the model verified.")
         self._accepted_tokens = counter(
             "drafted_tokens_accepted", "Drafted tokens that the model accepted."
         )
