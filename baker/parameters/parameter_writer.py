@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=np.generic)
 
+_NORM = "norm.weight"  # the end of the names of such parameters
 # More threads would wait for memory and the disk, and each takes a few blocks of memory.
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -236,8 +237,24 @@ def _stored_blocks(
         if name in rounded:
             yield rounded[name]
             continue
+        if name.endswith(_NORM):
+            _require_values(source, tensors, shape[-1])
         for tensor in tensors:
             yield from _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
+
+
+def _require_values(source: WeightSource, tensors: Sequence[StoredTensor], columns: int) -> None:
+    """Raise BadFile for a norm of zeros, with which a layer would compute nothing.
+
+    Programs that allocate a file before they download it leave zeros where they have not written.
+    A matrix of zeros can be meant: those with which a trained model gets new layers are.
+    """
+    blocks = (block for each in tensors for block in parameter_blocks(source, each, columns))
+    if not any(block.any() for block in blocks):
+        raise BadFile(
+            f"{path_of(source)}: tensor {tensors[0].name} has only zeros, as in a file whose "
+            "download is not finished; download it again"
+        )
 
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:

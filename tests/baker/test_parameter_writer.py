@@ -17,6 +17,7 @@ from hearthd.baker.parameters.irpa import open_archive
 from hearthd.baker.parameters.parameter_writer import Located, write_parameters
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded
 from hearthd.baker.weights.safetensors import SafetensorsFile
+from hearthd.baker.weights.source import BadFile
 from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.dsl.graph import Parameter, Tensor
 from hearthd.models.dsl.rewrites.stored_weights import Weight
@@ -141,3 +142,19 @@ def test_a_long_weight_ends_within_a_block_of_an_error(
     with pytest.raises(error):
         write_parameters(source, weights, tmp_path / "a", lambda _: None)
     assert source.blocks_read < BLOCKS
+
+
+def test_a_norm_of_zeros_is_refused_and_a_matrix_of_zeros_is_not(tmp_path: Path) -> None:
+    """A program that allocated a file, and did not download all of it, left zeros there."""
+
+    def write(name: str, value: float, offset: float = 0) -> None:
+        source = Read(tmp_path, {name: np.full(SHAPE, value, np.float32)})
+        entry = Located(located(name).weight, ((StoredTensor(name, offset=offset),),))
+        write_parameters(source, [entry], tmp_path / "a", lambda _: None)
+
+    for norm in ("layers.0.q_norm.weight", "layers.0.input_layernorm.weight"):
+        with pytest.raises(BadFile, match=f"model.safetensors: tensor {norm} has only zeros, as "):
+            write(norm, 0)
+        write(norm, 0.5)
+        write(norm, 0, offset=1)  # as folders have the norms of Gemma
+    write("layers.0.down_proj.weight", 0)
