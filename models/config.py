@@ -44,10 +44,14 @@ class ImageGrid(NamedTuple):
 
 
 class SoundShape(NamedTuple):
-    """Sound, in frames of `width` values; `frames` of them give one row of embeddings."""
+    """Sound, in frames of `width` values; `frames` of them give one row of embeddings.
+
+    margin  frames that a tower reads besides, behind those of the last row
+    """
 
     width: int
     frames: int
+    margin: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

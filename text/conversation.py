@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hearthd.text.errors import InvalidRequest
@@ -101,11 +102,17 @@ class Conversation:
             part for message in self.messages for part in message.parts if isinstance(part, Media)
         )
 
-    def as_template(self, *, reads: Collection[MediaKind] = ()) -> list[TemplateMessage]:
+    def as_template(
+        self,
+        *,
+        reads: Collection[MediaKind] = (),
+        marks: Mapping[MediaKind, str] = MappingProxyType({}),
+    ) -> list[TemplateMessage]:
         """The messages in the form of chat templates; raises InvalidRequest.
 
         The parts of a message are one text, or a list if there is one among them of a kind that the
-        model `reads`. A tool's result has the tool's name.
+        model `reads`. `marks` has the texts that stand for parts of kinds that the template does
+        not write. A tool's result has the tool's name.
         """
         if not self.messages:  # such as a list of reasoning without a text
             raise InvalidRequest(field=self.field, got="none", expected="at least one message")
@@ -113,15 +120,18 @@ class Conversation:
         converted = []
         for message in self.messages:
             if isinstance(message, ToolResult):
-                converted.append(_result(message, names, reads=reads))
+                converted.append(_result(message, names, reads=reads, marks=marks))
             else:
-                converted.append(_message(message, reads=reads))
+                converted.append(_message(message, reads=reads, marks=marks))
                 names |= {call.id: call.name for call in message.calls}
         return converted
 
 
-def _message(message: Message, *, reads: Collection[MediaKind]) -> TemplateMessage:
-    content = _content(message.parts, reads=reads if message.role == "user" else ())
+def _message(
+    message: Message, *, reads: Collection[MediaKind], marks: Mapping[MediaKind, str]
+) -> TemplateMessage:
+    reads = reads if message.role == "user" else ()
+    content = _content(message.parts, reads=reads, marks=marks)
     converted: TemplateMessage = {"role": message.role, "content": content}
     if message.name:
         converted["name"] = message.name
@@ -140,7 +150,11 @@ def _message(message: Message, *, reads: Collection[MediaKind]) -> TemplateMessa
 
 
 def _result(
-    result: ToolResult, names: Mapping[str, str], *, reads: Collection[MediaKind]
+    result: ToolResult,
+    names: Mapping[str, str],
+    *,
+    reads: Collection[MediaKind],
+    marks: Mapping[MediaKind, str],
 ) -> TemplateMessage:
     """The message of a result; `names` are the tools called so far, by the call's id."""
     if result.call_id not in names:
@@ -151,24 +165,41 @@ def _result(
         )
     return {
         "role": "tool",
-        "content": _content(result.parts, reads=reads),
+        "content": _content(result.parts, reads=reads, marks=marks),
         "name": names[result.call_id],
         "tool_call_id": result.call_id,
     }
 
 
-def _content(parts: Sequence[Part], *, reads: Collection[MediaKind]) -> str | list[dict[str, str]]:
+def _content(
+    parts: Sequence[Part], *, reads: Collection[MediaKind], marks: Mapping[MediaKind, str]
+) -> str | list[dict[str, str]]:
     """The parts as one text, or with media as a list; raises InvalidRequest for other parts."""
     for part in parts:
         if isinstance(part, Media) and part.kind not in reads:
             raise InvalidRequest(field=part.field, got=part.kind, expected=_expected(reads))
-    texts = [part for part in parts if isinstance(part, str)]
-    if len(texts) == len(parts):
-        return "\n".join(texts)
+    written = [part for part in parts if isinstance(part, str) or part.kind not in marks]
+    if all(isinstance(part, str) for part in written):
+        return _one_text(parts, marks)
     return [
-        {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "text", "text": marks[part.kind]}
+        if part.kind in marks
+        else {"type": part.kind}
         for part in parts
     ]
+
+
+def _one_text(parts: Sequence[Part], marks: Mapping[MediaKind, str]) -> str:
+    """Texts, a line each, and the marks of media, which are in a line with what is beside them."""
+    text, after_text = "", False
+    for part in parts:
+        is_text = isinstance(part, str)
+        separator = "\n" if is_text and after_text else ""
+        text += separator + (part if isinstance(part, str) else marks[part.kind])
+        after_text = is_text
+    return text
 
 
 def _expected(reads: Collection[MediaKind]) -> str:

@@ -40,7 +40,7 @@ class FitCheck:
     progress: Progress
 
     def require(self, files: Sequence[RepositoryFile]) -> bool:
-        """Note what a model is and takes; returns whether it reads images, as far as is known.
+        """Note what a model is and takes; returns whether it has a tower, if that is known.
 
         Raises DoesNotFit, or another HubError.
         """

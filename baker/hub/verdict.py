@@ -35,7 +35,7 @@ class Verdict:
     memory     that serving takes
     slots      sequences at once
     per_token  bytes of weights that a decode reads; None unless a language model
-    has_tower  whether it reads images
+    has_tower  whether it reads images or sound
     """
 
     model: str
@@ -111,7 +111,7 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
         memory=memory,
         slots=plan.slots,
         per_token=token_bytes(program),
-        has_tower=config.image is not None,
+        has_tower=config.reads_rows,
     )
 
 

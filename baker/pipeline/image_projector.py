@@ -50,7 +50,8 @@ def _beside(
         except (ConfigError, RecipeError, WeightsError) as error:
             reasons.append(f"{file.name} is not used: {error}")
     if len(fitting) == 1:
-        note(f"reads images with {fitting[0].projector.name}; --mmproj none leaves it out")
+        kinds = _read_with(fitting[0], model)
+        note(f"reads {kinds} with {fitting[0].projector.name}; --mmproj none leaves it out")
         return fitting[0]
     if fitting:
         names = ", ".join(joined.projector.name for joined in fitting)
@@ -58,6 +59,13 @@ def _beside(
     for reason in reasons:
         note(reason)
     return None
+
+
+def _read_with(joined: ProjectedGguf, model: str | None) -> str:
+    """What weights joined with a projector read."""
+    config = identify(joined, model).config
+    kinds = {"images": config.image, "sound": config.sound}
+    return " and ".join(kind for kind, shape in kinds.items() if shape is not None)
 
 
 def _joined(source: WeightSource, file: Path, model: str | None) -> ProjectedGguf:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 ARCHITECTURE = "general.architecture"
 
 _ADAPTER = "a LoRA adapter; specify the model, and this file with --adapter"
-_PROJECTOR = "a projector of images; specify the model, and this file with --mmproj"
+_PROJECTOR = "a projector of images or sound; specify the model, and this file with --mmproj"
 _IMPORTANCE = "an importance matrix, which llama-quantize reads; specify the model"
 _CONTROL = "a control vector, which Hearth does not apply; specify the model"
 _DIFFUSION = "a model that draws images or videos; specify a language model"
@@ -28,6 +28,7 @@ _BY_TENSOR = (
     (".lora_a", _ADAPTER),
     (".in_sum2", _IMPORTANCE),
     ("v.blk.", _PROJECTOR),
+    ("a.blk.", _PROJECTOR),
     ("diffusion_model.", _DIFFUSION),
     ("double_blocks.", _DIFFUSION),
     ("joint_blocks.", _DIFFUSION),

@@ -334,8 +334,8 @@ def _found_instead(folder: Path) -> str:
 def _processor_settings(path: Path) -> dict[str, Any]:
     """The settings of the processors of images and of sound, by their keys in the metadata."""
     settings = read_json(path)
-    if path.name == PROCESSOR:
-        return {PROCESSOR: settings}
+    if path.name == PROCESSOR:  # models that read sound and no images have it there, too
+        return {FEATURE_EXTRACTOR if "feature_size" in settings else PROCESSOR: settings}
     # As newer folders have it; transformers prefers it.
     named = {PROCESSOR: "image_processor", FEATURE_EXTRACTOR: "feature_extractor"}
     found = {key: settings.get(name) for key, name in named.items()}

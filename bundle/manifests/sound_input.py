@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.provenance import OMITTED
 
 __all__ = ["GoldenSound", "SoundFeatures", "SoundInput"]
 
-SoundFeatures: TypeAlias = Literal["log_mel", "samples"]
+SoundFeatures: TypeAlias = Literal["log_mel", "samples", "whisper"]
 
 _MAX_WIDTH = 1024
 _MAX_FRAMES = 64
 _MAX_ROWS = 2**16
+_MAX_WINDOWS = 120  # of 30 s: an hour
 _SAMPLE_RATE = 16_000
 _HOP = 160  # samples between frames of a spectrogram
 
@@ -38,11 +40,16 @@ class SoundInput:
     features     a log-mel spectrogram or the samples, see `hearthd.runtime.media.sound_features`
     width        values of a frame: bands of a spectrogram, or samples
     frames       that give one row of embeddings
-    max_rows     rows of the longest sound
-    marker       what the chat template writes for a sound
-    start        special token before the rows of a sound
-    placeholder  special token that stands for the rows in texts
-    end          special token after a sound
+    max_rows     rows of the longest window
+    marker       what the chat template writes for a sound, if it writes something
+    start        special token before the rows of a sound, or empty
+    placeholder  special token that stands for the rows of a window in texts
+    end          special token after a sound, or empty
+    window       frames of the longest window; 0: as many as give `max_rows` rows
+    windows      that the longest sound is cut into; the tower reads each one by itself
+    padded       whether a sound is padded with silence to complete windows
+    margin       frames behind a sound that its last row is computed of, too. A row that would have
+                 no more frames of the sound than this is left out
     """
 
     features: SoundFeatures
@@ -53,6 +60,10 @@ class SoundInput:
     start: str
     placeholder: str
     end: str
+    window: int = field(default=0, metadata=OMITTED)
+    windows: int = field(default=1, metadata=OMITTED)
+    padded: bool = field(default=False, metadata=OMITTED)
+    margin: int = field(default=0, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range."""
@@ -60,6 +71,9 @@ class SoundInput:
             "width": (self.width, _MAX_WIDTH),
             "frames": (self.frames, _MAX_FRAMES),
             "max_rows": (self.max_rows, _MAX_ROWS),
+            "windows": (self.windows, _MAX_WINDOWS),
+            "window": (self.window_frames, self.max_rows * self.frames),
+            "margin": (self.margin + 1, self.frames),
         }
         for name, (size, largest) in limits.items():
             if not 1 <= size <= largest:
@@ -68,7 +82,7 @@ class SoundInput:
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
-        return self.start, self.placeholder, self.end
+        return tuple(filter(None, (self.start, self.placeholder, self.end)))
 
     @property
     def hop(self) -> int:
@@ -76,25 +90,43 @@ class SoundInput:
         return self.width if self.features == "samples" else _HOP
 
     @property
+    def window_frames(self) -> int:
+        """Frames of the longest window."""
+        return self.window or self.max_rows * self.frames
+
+    @property
     def max_samples(self) -> int:
         """The longest sound, in samples."""
-        return self.max_rows * self.frames * self.hop
+        return self.windows * self.window_frames * self.hop
 
     @property
     def max_seconds(self) -> float:
         """The longest sound, in seconds."""
         return self.max_samples / _SAMPLE_RATE
 
+    @property
+    def min_seconds(self) -> float:
+        """A length from which on a sound has a row, in seconds."""
+        return 0.03 if self.margin else 0.02
+
     def rows(self, frames: int) -> int:
-        """The rows of embeddings of some frames."""
-        return -(-frames // self.frames)
+        """The rows of embeddings of a window with some frames, the margin among them."""
+        return -(-(frames - 2 * self.margin) // self.frames)
+
+    def reading_rows(self, frames: int) -> int:
+        """The rows of the smallest entry point that can read some frames."""
+        return -(-(frames - self.margin) // self.frames)
+
+    def length(self, rows: int) -> int:
+        """The frames that an entry point with some rows reads."""
+        return rows * self.frames + self.margin
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The rows of each entry point, rising: shorter sounds take less time."""
-        return tuple(sorted({max(1, self.max_rows // 4), self.max_rows}))
+        shorter = self.max_rows if self.padded else max(1, self.max_rows // 4)
+        return tuple(sorted({shorter, self.max_rows}))
 
-    @property
-    def text(self) -> str:
-        """The text of a sound."""
-        return f"{self.start}{self.placeholder}{self.end}"
+    def text(self, windows: int) -> str:
+        """The text of a sound that is cut into windows."""
+        return f"{self.start}{self.placeholder * windows}{self.end}"

@@ -69,7 +69,8 @@ def tower_points(config: ModelConfig, options: ProgramOptions) -> tuple[EntryPoi
     if isinstance(config.image, ImageShape):
         images: tuple[EntryPoint, ...] = (_point("image", "image", config.image.rows),)
     else:
-        images = tuple(_point("image", f"image_{rows}", rows) for rows in options.image_rows)
+        image_rows = () if config.image is None else options.image_rows
+        images = tuple(_point("image", f"image_{rows}", rows) for rows in image_rows)
     sound_rows = () if config.sound is None else options.sound_rows
     return (*images, *(_point("sound", f"sound_{rows}", rows) for rows in sound_rows))
 
@@ -91,7 +92,8 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
     if point.kind == "sound":
         assert sound is not None, "a model that reads no sound"
         assert isinstance(model, SoundReader), "a model without a tower"
-        frames = TensorType((point.tokens * sound.frames, sound.width), DType.F32)
+        length = point.tokens * sound.frames + sound.margin
+        frames = TensorType((length, sound.width), DType.F32)
         inputs = {"frames": frames, "count": TensorType((1,), DType.I32)}
         read = model.read_sound
         return trace(point.name, lambda *x: (read(*x),), inputs, parameters=parameters)

@@ -54,8 +54,8 @@ class DeviceTowers:
     ) -> Iterator[NDArray[np.float32] | None]:
         assert self._sound is not None, "a bundle that reads no sound"
         rows = self._sound.rows(len(frames))
-        fitting = self._fitting("sound", max(rows, size))
-        padded = np.pad(frames, ((0, fitting * self._sound.frames - len(frames)), (0, 0)))
+        fitting = self._fitting("sound", max(self._sound.reading_rows(len(frames)), size))
+        padded = np.pad(frames, ((0, self._sound.length(fitting) - len(frames)), (0, 0)))
         arguments = [
             self._device.upload(padded, "f32"),
             self._device.upload(np.array([len(frames)], np.int32), "i32"),

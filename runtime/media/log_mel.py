@@ -23,6 +23,7 @@ _BINS = _WINDOW // 2 + 1
 _LINEAR_HZ, _HZ_PER_MEL = 1000.0, 200 / 3
 _LINEAR_MELS, _LOG_STEP = _LINEAR_HZ / _HZ_PER_MEL, math.log(6.4) / 27
 _SMALLEST, _RANGE = 1e-10, 8.0
+_BLOCK = 3000  # frames whose spectra are in memory at once: a window of Whisper
 
 
 def log_mel(
@@ -33,16 +34,22 @@ def log_mel(
     The first `lead` samples, at most MARGIN, come before the first frame; without them it is
     mirrored. MARGIN samples behind the last frame are read. Missing samples are silence.
     """
-    padded = np.zeros(lead + frames * HOP + MARGIN, np.float64)
+    padded = np.zeros(lead + frames * HOP + MARGIN, np.float32)
     used = samples[: len(padded)]
     padded[: len(used)] = used
     padded = np.pad(padded, (MARGIN - lead, 0), mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::HOP][:frames]
+    blocks = (windows[start : start + _BLOCK] for start in range(0, frames, _BLOCK))
+    log = np.concatenate([_log_bands(block, mels) for block in blocks], axis=1)
+    np.maximum(log, log.max() - _RANGE, out=log)
+    return np.asarray((log + 4.0) / 4.0, np.float32)
+
+
+def _log_bands(windows: NDArray[np.float32], mels: int) -> NDArray[np.float64]:
+    """The logarithms of the power in each band of windows of samples (n, WINDOW): (mels, n)."""
     spectrum = np.fft.rfft(windows * _hann())
     power = spectrum.real**2 + spectrum.imag**2
-    log = np.log10(np.maximum(_filters(mels) @ power.T, _SMALLEST))
-    log = np.maximum(log, log.max() - _RANGE)
-    return np.asarray((log + 4.0) / 4.0, np.float32)
+    return np.log10(np.maximum(_filters(mels) @ power.T, _SMALLEST))
 
 
 @functools.cache

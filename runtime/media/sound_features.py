@@ -1,6 +1,8 @@
-"""The frames of a sound that Gemma 4 reads, from samples.
+"""The frames of a sound that a language model reads, from samples.
 
-Source: Gemma4AudioFeatureExtractor and Gemma4UnifiedAudioFeatureExtractor of transformers (2026).
+Source: Gemma4AudioFeatureExtractor, Gemma4UnifiedAudioFeatureExtractor and WhisperFeatureExtractor
+of transformers (2026), the last one as VoxtralProcessor, Qwen2AudioProcessor and fixie-ai's
+UltravoxProcessor call it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.media.log_mel import HOP, SAMPLE_RATE
+from hearthd.runtime.media.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,15 +23,41 @@ MAX_SAMPLES = 30 * SAMPLE_RATE
 _WINDOW, _TRANSFORM = 320, 512
 _MULTIPLE = 128  # samples that a sound is padded to
 _FLOOR = 1e-3
+_MIN_HOPS = 2  # of a sound in Whisper's spectrogram; a shorter one is padded
 
 
-def sound_frames(samples: NDArray[np.float32], settings: SoundInput) -> NDArray[np.float32]:
-    """The frames f32 (T, width) of mono samples at SAMPLE_RATE; none if the sound is too short."""
+def sound_windows(samples: NDArray[np.float32], settings: SoundInput) -> list[NDArray[np.float32]]:
+    """The frames f32 (T, width) of each window of mono samples at SAMPLE_RATE.
+
+    None of a sound that is too short.
+    """
+    if not len(samples):
+        return []
+    if settings.features == "whisper":
+        return _whisper_windows(samples, settings)
     if settings.features == "samples":
         padded = np.pad(samples, (0, -len(samples) % settings.width))
-        return padded.reshape(-1, settings.width)
+        return [padded.reshape(-1, settings.width)]
     features, count = sound_features(samples, mels=settings.width)
-    return features[:count].copy()  # without the frames of padding
+    return [features[:count].copy()] if count else []  # without the frames of padding
+
+
+def _whisper_windows(
+    samples: NDArray[np.float32], settings: SoundInput
+) -> list[NDArray[np.float32]]:
+    """The windows of Whisper's spectrogram, whose range is bounded by the loudest frame of all."""
+    count = max(_MIN_HOPS, -(-len(samples) // HOP))
+    size, margin = settings.window_frames, settings.margin
+    if settings.rows(count + margin) < 1:
+        return []
+    computed = -(-count // size) * size if settings.padded or margin else count
+    complete = np.zeros(computed * HOP, np.float32)
+    complete[: len(samples)] = samples
+    mirrored = np.pad(complete, (0, MARGIN), mode="reflect")
+    frames = np.ascontiguousarray(log_mel(mirrored, mels=settings.width, frames=computed).T)
+    if margin:  # behind the last window are zeros, as the tower's convolutions pad it
+        return [np.pad(frames, ((0, margin), (0, 0)))[: count + margin].copy()]
+    return [frames[start : start + size].copy() for start in range(0, computed, size)]
 
 
 def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[np.float32], int]:
@@ -56,7 +84,7 @@ def golden_frames(count: int, settings: SoundInput) -> NDArray[np.float32]:
     """The frames f32 (T, width) of `count` samples of a tone that rises from 100 Hz."""
     seconds = np.arange(count) / SAMPLE_RATE
     samples = 0.5 * np.sin(2 * np.pi * (100 + 900 * seconds) * seconds)
-    return sound_frames(samples.astype(np.float32), settings)
+    return sound_windows(samples.astype(np.float32), settings)[0]
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.media_reader import MediaReader
 from hearthd.text.errors import InvalidRequest
-from hearthd.text.media_marker import split_at_markers
+from hearthd.text.media_marker import TEMPLATE_MARKERS, split_at_markers
 from hearthd.text.templates.media_texts import MediaTexts
 from hearthd.text.templates.prompt import Prompt
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import LanguageManifest
     from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.images.read_media import ReadMedia
-    from hearthd.text.conversation import Conversation, Media
+    from hearthd.text.conversation import Conversation, Media, MediaKind
     from hearthd.text.templates.chat_template import ChatTemplate, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
 
@@ -59,13 +59,22 @@ class ConversationRenderer:
         are added. `options` as in ChatTemplate.prompt.
         """
         read = {} if read is None else read
-        messages = conversation.as_template(reads=self._reader.markers)
+        marks = await asyncio.to_thread(self._marks, template)
+        messages = conversation.as_template(reads=self._reader.markers, marks=marks)
         unread = [item for item in conversation.media if item not in read]
         complete = unread if self._fetcher is None else await self._fetcher.fetch(unread)
         if unread:
             read.update(zip(unread, await self._read(complete), strict=True))
         media = [read[item] for item in conversation.media]
-        return await asyncio.to_thread(self._render, template, messages, media, options)
+        return await asyncio.to_thread(self._render, template, messages, media, marks, options)
+
+    def _marks(self, template: ChatTemplate) -> Mapping[MediaKind, str]:
+        """What stands in messages for images and sounds that the template does not write."""
+        return {
+            kind: TEMPLATE_MARKERS[kind]
+            for kind, marker in self._reader.markers.items()
+            if not template.writes(kind, marker)
+        }
 
     async def render_text(
         self, text: str, media: Sequence[Media], field: str, *, bos: bool = True
@@ -119,12 +128,14 @@ class ConversationRenderer:
         template: ChatTemplate,
         messages: list[TemplateMessage],
         media: Sequence[ReadMedia],
+        marks: Mapping[MediaKind, str],
         options: Mapping[str, Any],
     ) -> Prompt:
         if not media:
             return template.prompt(messages, **options)
         texts = tuple((item.kind, item.text) for item in media)
-        prompt = template.prompt(messages, media=MediaTexts(self._reader.markers, texts), **options)
+        markers = {**self._reader.markers, **marks}
+        prompt = template.prompt(messages, media=MediaTexts(markers, texts), **options)
         squares = tuple(square for item in media for square in item.squares)
         ids = self._reader.positions(prompt.ids, squares)
         return dataclasses.replace(prompt, ids=ids, images=squares)

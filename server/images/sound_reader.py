@@ -7,8 +7,10 @@ import hashlib
 import tempfile
 from typing import IO, TYPE_CHECKING
 
+import numpy as np
+
 from hearthd.runtime.media.log_mel import SAMPLE_RATE
-from hearthd.runtime.media.sound_features import sound_frames
+from hearthd.runtime.media.sound_features import sound_windows
 from hearthd.server.errors import not_on_disk
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia
@@ -17,12 +19,14 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.text_request import ImageSquare
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.bundle import SoundInput
     from hearthd.server.images.image_memory import ImageMemory
     from hearthd.text.conversation import Media
+
+
+_BLOCK = 30 * SAMPLE_RATE  # samples that are decoded at once
 
 
 class SoundReader:
@@ -35,29 +39,39 @@ class SoundReader:
         """Decode a sound; raises InvalidRequest, ImagesFull, StorageFull or NotSupported."""
         data = from_url(sound.url, sound.field, "audio")
         samples = self._samples(data, sound.field)
-        frames = sound_frames(samples, self._settings)
-        if not len(frames):
-            raise _invalid(sound.field, f"{len(samples) / SAMPLE_RATE:.3g} s", "at least 0.02 s")
+        windows = sound_windows(samples, self._settings)
+        if not windows:
+            raise _invalid(
+                sound.field,
+                f"{len(samples) / SAMPLE_RATE:.3g} s",
+                f"at least {self._settings.min_seconds} s",
+            )
+        squares = tuple(map(self._square, windows))
+        return ReadMedia("audio", squares, self._settings.text(len(squares)))
+
+    def _square(self, frames: NDArray[np.float32]) -> ImageSquare:
+        """A window of a sound."""
         self._memory.take(frames, frames.nbytes)
-        square = ImageSquare(
+        return ImageSquare(
             media=frames,
             digest=hashlib.sha256(b"sound" + frames.tobytes()).digest(),
             rows=self._settings.rows(len(frames)),
         )
-        return ReadMedia("audio", (square,), self._settings.text)
 
     def _samples(self, data: bytes, field: str) -> NDArray[np.float32]:
         """The samples of a sound file: more than fit are not decoded."""
         limit = self._settings.max_samples
         with _on_disk(data, field) as file:
             try:
-                samples = open_sound(file).read(0, limit + 1)
+                sound, starts = open_sound(file), range(0, limit, _BLOCK)
+                blocks = [sound.read(start, min(_BLOCK, limit - start)) for start in starts]
+                goes_on = len(sound.read(limit, 1)) > 0
             except InvalidRequest as error:  # of a file in a form
                 raise InvalidRequest(field=field, got=error.got, expected=error.expected) from None
-        if len(samples) > limit:
+        if goes_on:
             seconds = f"{self._settings.max_seconds:g} s"
             raise _invalid(field, f"more than {seconds}", f"at most {seconds}: split it")
-        return samples
+        return np.concatenate(blocks)
 
 
 def _on_disk(data: bytes, field: str) -> IO[bytes]:

@@ -36,6 +36,7 @@ from tests.models.families.images import NAMES as IMAGE_NAMES
 from tests.models.families.images import ROWS
 from tests.models.families.internvl_names import own_name
 from tests.models.families.mtp_models import add_predicting_layer
+from tests.models.families.whisper_sounds import SAMPLES as SOUND_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -205,7 +206,7 @@ def main(source: str, *names: str) -> None:
         if "set_vocab" in vars(model):
             model.set_vocab = set_vocab
     every = [name for name in (*CASES, *ENCODER_CASES) if name not in NOT_CONVERTED]
-    every += [f"{name}{PROJECTOR}" for name in (*IMAGE_NAMES, *GRID_NAMES)]
+    every += [f"{name}{PROJECTOR}" for name in (*IMAGE_NAMES, *GRID_NAMES, *SOUND_NAMES)]
     kept = converted_names() if names else set()
     recordings = {name: converted(name) for name in every if name in kept}
     for name in names or every:

@@ -91,6 +91,9 @@ IMAGES = {
     "mistral3-images": "image_16",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
+    "voxtral": "sound_16",
+    "ultravox": "sound_16",
+    "qwen2audio": "sound_16",
 }
 TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
@@ -125,6 +128,9 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
         "embedding": 2,
     },
     "gemma4-sound": {"matrix": 25, "add_norm": 6},
+    "voxtral": {"stacked_heads": 2, "matrix": 12, "full_attention": 2},
+    "ultravox": {"stacked_heads": 2, "matrix": 12, "full_attention": 2, "gated_silu": 1},
+    "qwen2audio": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
 }
 
 

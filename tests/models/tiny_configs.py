@@ -12,6 +12,7 @@ from tests.models.families.published_sizes import (
     SMALL_PIXTRAL,
     SMALL_SOUND_TOWER,
     SMALL_TOWER,
+    SMALL_WHISPER,
     SMALL_WINDOWS,
 )
 
@@ -168,6 +169,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "rotary_width": 32,
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "voxtral": {**SMALL_WHISPER, "joined_states": 4},
+    "ultravox": {**SMALL_WHISPER, "joined_states": 3, "projector_width": 48},
+    "qwen2audio": {**SMALL_WHISPER, "attention_bias": True},
     "mistral3-images": {"query_growth": 0.1, "original_context": 8, **SMALL_PIXTRAL},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "mpt": {"clip": 2.0, "kv_heads": 4, "head_dim": 48},

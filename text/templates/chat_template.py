@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import SpecialTokens
+    from hearthd.text.conversation import MediaKind
     from hearthd.text.templates.media_texts import MediaTexts
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.call_format import CallFormat
@@ -226,6 +227,10 @@ class ChatTemplate:
             return self._render(messages, tools=[], add_generation_prompt=False)
 
         return content_form.takes_parts(render)
+
+    def writes(self, kind: MediaKind, marker: str) -> bool:
+        """Whether the template writes a marker for an image or a sound in a message."""
+        return content_form.writes(self._turns, kind, marker)
 
     @functools.cached_property
     def _takes_repeats(self) -> bool:

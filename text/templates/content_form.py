@@ -31,6 +31,15 @@ def takes_parts(render: Callable[[list[dict[str, Any]]], str]) -> bool:
     return not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
 
 
+def writes(render: Callable[[list[dict[str, Any]]], str], kind: str, marker: str) -> bool:
+    """Whether a template writes a marker for a part of a kind; `render` raises InvalidRequest."""
+    content = [{"type": kind}, {"type": "text", "text": _PROBE}]
+    try:
+        return marker in render([{"role": "user", "content": content}])
+    except InvalidRequest:
+        return False
+
+
 def with_parts(message: dict[str, Any]) -> dict[str, Any]:
     """The message with its content as a list of parts."""
     return {**message, "content": _parts(message["content"])}

@@ -242,11 +242,12 @@ def _golden_sound(bundle: Path, manifest: LanguageManifest) -> GoldenSound | Non
         return None
     samples = min(_GOLDEN_SAMPLES, settings.sizes[0] * settings.frames * settings.hop)
     frames = golden_frames(samples, settings)
-    count, size = len(frames), settings.rows(len(frames))
-    padded = np.pad(frames, ((0, size * settings.frames - count), (0, 0)))
+    count, size = len(frames), settings.reading_rows(len(frames))
+    padded = np.pad(frames, ((0, settings.length(size) - count), (0, 0)))
     program = traced(manifest, adapters=0, image_rows=(), sound_rows=(size,))
     arguments = [padded, np.array([count], np.int32)]
-    values = _tower_rows(bundle, program, "sound", arguments)[-1].tolist()
+    last = settings.rows(count) - 1
+    values = _tower_rows(bundle, program, "sound", arguments)[last].tolist()
     return GoldenSound(samples=samples, values=tuple(values))
 
 

@@ -98,7 +98,15 @@ class GgufMetadata(TypedKeys):
     @property
     def projector_type(self) -> str:
         """The projector type of the image tower, such as gemma4v; empty without a projector."""
-        types = (self._metadata.get(f"{PREFIX}{key}projector_type") for key in ("vision.", ""))
+        return self._projector_type("vision")
+
+    @property
+    def sound_projector_type(self) -> str:
+        """The projector type of the tower for sound; empty without a projector."""
+        return self._projector_type("audio")
+
+    def _projector_type(self, tower: TowerKind) -> str:
+        types = (self._metadata.get(f"{PREFIX}{key}projector_type") for key in (f"{tower}.", ""))
         return next((str(type_) for type_ in types if type_), "")
 
     @property

@@ -23,6 +23,7 @@ _OF_TOWER: Mapping[TowerKind, tuple[str, ...]] = {
     "vision": ("vision.", "has_vision_encoder", "use_gelu", "use_silu"),
     "audio": ("audio.", "has_audio_encoder"),
 }
+_READS: Mapping[TowerKind, str] = {"vision": "images", "audio": "sound"}
 # Facts that do not matter, that the tensors say too, or that are settings of the processor.
 _IGNORED = (
     "audio.projection_dim", "has_llava_projector", "has_text_encoder", "vision.image_mean",
@@ -55,8 +56,8 @@ class ProjectorMetadata(TypedKeys):
         super().__init__(data, PREFIX)
         if not data:
             raise ConfigError(
-                f"the GGUF file has no tower for images: specify its projector, a file of type "
-                f"{type_}, with --mmproj"
+                f"the GGUF file has no tower for {_READS[tower]}: specify its projector, a file "
+                f"of type {type_}, with --mmproj"
             )
         for kind, starts in _OF_TOWER.items():
             if kind != tower:

@@ -58,13 +58,14 @@ class OnlyMetadata:
         ("gguf", {"general.architecture": "llama", "llama.block_count": 2}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
          "falcon3` or `hearth bake llama3` or `hearth bake minicpm5` or `hearth bake mistral` or "
-         "`hearth bake mixtral` or `hearth bake smollm2` or `hearth bake smolvlm`, not gemma3"),
+         "`hearth bake mixtral` or `hearth bake smollm2` or `hearth bake smolvlm` or `hearth bake "
+         "ultravox` or `hearth bake voxtral`, not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert` or "
          "`hearth bake jina-v2-code` or `hearth bake jina-v2`, not gemma3"),
         ("gguf", {"general.architecture": "llama", "general.type": "adapter"}, ConfigError,
          "is a LoRA adapter; specify the model, and this file with --adapter$"),
         ("gguf", {"general.architecture": "clip"}, ConfigError,
-         "is a projector of images; specify the model, and this file with --mmproj$"),
+         "is a projector of images or sound; specify the model, and this file with --mmproj$"),
         ("gguf", {"general.architecture": "qwen3tts", "qwen3tts.block_count": 2}, ConfigError,
          "^model.gguf: general.architecture: got 'qwen3tts', which is not a supported "
          "architecture; similar supported names: qwen3, qwen35, qwen3next$"),
@@ -99,7 +100,8 @@ def test_weights_of_another_architecture_are_named(
         ({"adapter.type": "lora"}, "blk.0.attn_q.weight.lora_a",
          "seems to be a LoRA adapter; specify the model, and this file with --adapter$"),
         ({}, "blk.0.attn_q.weight.in_sum2", "seems to be an importance matrix, which"),
-        ({}, "v.blk.0.attn_q.weight", "seems to be a projector of images; specify the model"),
+        ({}, "v.blk.0.attn_q.weight", "seems to be a projector of images or sound"),
+        ({}, "a.blk.0.attn_q.weight", "seems to be a projector of images or sound"),
         ({"general.architecture": "flux"}, "double_blocks.0.img_attn.qkv.weight",
          "seems to be a model that draws images or videos; specify a language model$"),
         ({"general.architecture": "controlvector", "controlvector.model_hint": "llama"},

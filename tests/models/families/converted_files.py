@@ -31,6 +31,7 @@ NOT_CONVERTED = {
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
+    "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

@@ -164,6 +164,7 @@ FILES = {
     "phimoe": File(templates=("phi 4",), tokenizer=("llama",)),
     "qwen": File(templates=("chatml",)),
     "qwen2": File(varies="llama", templates=("chatml",)),
+    "qwen2audio": File(),
     "qwen2moe": File(varies="qwen2", templates=("chatml",)),
     "qwen2vl": File(varies="qwen2", templates=("chatml",)),
     "qwen25vl_images": File(),
@@ -189,6 +190,8 @@ FILES = {
     "stablelm": File(templates=("chatml",)),
     "starcoder": File(),
     "starcoder2": File(),
+    "ultravox": File(),
+    "voxtral": File(),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
     "xverse": File(varies="llama", tokenizer=("llama",)),
 }

@@ -133,6 +133,28 @@ GEMMA4_SQUARES: Mapping[str, Any] = {
 GEMMA4_UNIFIED = {
     key: value for key, value in GEMMA4_BLOCKS.items() if key != "hidden_size_per_layer_input"
 }
+# Of sound alone: two seconds, 200 frames of 16 bands, give 100 states. Three layers, for
+# llama.cpp's converter.
+_WHISPER = {
+    "num_mel_bins": 16, "hidden_size": 24, "intermediate_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 3, "max_source_positions": 100,
+}  # fmt: skip
+VOXTRAL: Mapping[str, Any] = {
+    "audio_token_id": 57, "audio_config": {"model_type": "voxtral_encoder", **_WHISPER},
+}  # fmt: skip
+QWEN2_AUDIO: Mapping[str, Any] = {
+    "audio_token_index": 57,
+    "audio_config": {"model_type": "qwen2_audio_encoder", **_WHISPER},
+}
+# Three states give a row: the last row of a window has one of them.
+ULTRAVOX: Mapping[str, Any] = {
+    "stack_factor": 3, "hidden_size": 44, "projector_ln_mid": True,
+    "audio_config": {
+        "model_type": "whisper", "num_mel_bins": 16, "d_model": 24, "encoder_ffn_dim": 40,
+        "encoder_layers": 3, "encoder_attention_heads": 3, "max_source_positions": 100,
+    },
+    "text_config": {"model_type": "llama", "rope_parameters": DEFAULT, "hidden_act": "silu"},
+}  # fmt: skip
 QWEN_IMAGES = {
     "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_key_head_dim": 10, "linear_value_head_dim": 16, "num_hidden_layers": 4,
@@ -233,6 +255,12 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     ("gemma4-unified", "Gemma4UnifiedConfig", GEMMA4_SQUARES, {"blocks": GEMMA4_UNIFIED}),
     ("gemma4-sound", "Gemma4Config", GEMMA4_TOWERS, {"towers": GEMMA4_IMAGES}),
+    (
+        "voxtral", "VoxtralConfig", VOXTRAL,
+        {"ministral": {"model_type": "llama", "rope_parameters": DEFAULT | {"rope_theta": 1e8}}},
+    ),
+    ("ultravox", "UltravoxConfig", {}, {"llama": ULTRAVOX}),
+    ("qwen2audio", "Qwen2AudioConfig", QWEN2_AUDIO, {"qwen2": {"model_type": "qwen2"}}),
     (
         "mistral3-images", "Mistral3Config", PIXTRAL_TOWER,
         {

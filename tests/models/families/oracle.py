@@ -14,7 +14,13 @@ from safetensors.torch import load_file
 from torch.overrides import TorchFunctionMode
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from tests.models.families import bailing_torch, openelm_torch, refact_torch, torch_models
+from tests.models.families import (
+    bailing_torch,
+    openelm_torch,
+    refact_torch,
+    torch_models,
+    ultravox_torch,
+)
 from tests.models.families.autumn_cases import IN_TORCH
 from tests.models.families.cases import SMALL, random_tensors
 
@@ -38,9 +44,14 @@ transformers.AutoModelForCausalLM.register(
 _IN_PYTORCH: Mapping[str, Any] = {
     openelm_torch.MODEL_TYPE: openelm_torch.model,
     refact_torch.MODEL_TYPE: refact_torch.model,
+    ultravox_torch.MODEL_TYPE: ultravox_torch.model,
 }
 # Modules that write such models, by the configurations' classes that published files name.
-_WRITTEN: Mapping[str, Any] = {"GPTRefactConfig": refact_torch, "OpenELMConfig": openelm_torch}
+_WRITTEN: Mapping[str, Any] = {
+    "GPTRefactConfig": refact_torch,
+    "OpenELMConfig": openelm_torch,
+    "UltravoxConfig": ultravox_torch,
+}
 
 
 def save_pretrained(case: Case, folder: Path) -> None:
@@ -125,6 +136,8 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 def _auto_class(config: Any) -> Any:
     if hasattr(config, "vision_config"):
         return transformers.AutoModelForImageTextToText
+    if hasattr(config, "audio_config"):
+        return transformers.AutoModelForMultimodalLM
     return transformers.AutoModelForCausalLM
 
 

@@ -65,6 +65,11 @@ SMALL_SOUND_TOWER: Mapping[str, Any] = {
     "sound_heads": 2, "sound_context": 4, "sound_kernel": 3, "sound_cap": 50.0,
     "sound_residual": 0.5, "sound_norm_eps": 1e-6, "sound_clips": True, "sound_width": 96,
 }  # fmt: skip
+# And Whisper's.
+SMALL_WHISPER: Mapping[str, Any] = {
+    "sound_mels": 16, "sound_states": 64, "sound_layers": 2, "sound_hidden": 64, "sound_ffn": 96,
+    "sound_heads": 2, "sound_norm_eps": 1e-5,
+}  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
 
@@ -79,6 +84,7 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         return encoder.program(config, EncoderOptions(precision=precision, lengths=lengths)).graphs
     decoder, values = recipes()[model][0].architecture, recipes()[model][0].defaults
     config = decoder.config(**SIZES[model].arguments())
+    sound = decoder.sound_input(config, {})
     options = ProgramOptions(
         context=MIN_AUTO_CONTEXT,
         precision=precision,
@@ -87,7 +93,7 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         verify_tokens=VERIFY_TOKENS,
         reads_rows=config.reads_rows,
         image_rows=(64, 256) if isinstance(config.image, ImageGrid) else (),
-        sound_rows=(750,) if config.sound is not None else (),
+        sound_rows=() if sound is None else sound.sizes[-1:],
     )
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 

@@ -22,6 +22,7 @@ from tests.models.families.size_fields import (
     QWEN35,
     QWEN35_MOE,
 )
+from tests.models.families.sound_sizes import SOUND_SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,7 @@ SIZES: Mapping[str, Size] = {
     **AUTUMN_SIZES,
     **EXPERT_SIZES,
     **LAYER_NORM_SIZES,
+    **SOUND_SIZES,
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
     # openbmb/MiniCPM5-1B

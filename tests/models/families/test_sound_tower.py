@@ -15,7 +15,7 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families import gemma4_unified
 from hearthd.models.towers.gemma4a import SoundTowerConfig, Tower
-from hearthd.runtime.media.sound_features import sound_features, sound_frames
+from hearthd.runtime.media.sound_features import sound_features, sound_windows
 from tests.baker import small_gemma4_unified
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_samples_are_cut_into_frames_and_the_last_one_is_padded() -> None:
     assert settings is not None
     assert settings.max_samples == 30 * features["sampling_rate"]
     sound = np.arange(1, 1301, dtype=np.float32)
-    frames = sound_frames(sound, settings)
+    (frames,) = sound_windows(sound, settings)
     assert frames.shape == (3, features["feature_size"])
     assert np.array_equal(frames.ravel(), np.pad(sound, (0, 620)))
     changed = {FEATURE_EXTRACTOR: {**features, "audio_samples_per_token": 320}}
