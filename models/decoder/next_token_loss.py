@@ -63,13 +63,11 @@ def answer_loss(
 def whole_sequence_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
     """Normalized hidden states (N, E) of sequences of equal length, each from position 0."""
     length = tokens.shape[0] // sequences
-    sequence = ops.iota(shape=(length,), axis=0, dtype=DType.I32)
-    positions = ops.concatenate(*[sequence] * sequences, axis=0)
     layers: list[LayerCache] = [
         WholeSequences(sequences=sequences, length=length, window=model.window(layer))
         for layer in range(model.config.cached_layers)
     ]
-    return model(tokens, positions, layers)
+    return model(tokens, layers[0].positions(tokens.shape[0]), layers)
 
 
 def loss_graph(model: Decoder, tokens: int) -> Graph:

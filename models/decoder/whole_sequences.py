@@ -54,6 +54,12 @@ class WholeSequences(LayerCache):
         return self._attention(query, *self._shared, scale=scale, cap=cap, sinks=sinks)
 
     @override
+    def positions(self, _: int) -> Tensor:
+        """The positions of the tokens, i32 (B * L,)."""
+        sequence = ops.iota(shape=(self.keys,), axis=0, dtype=DType.I32)
+        return ops.concatenate(*[sequence] * self._sequences, axis=0)
+
+    @override
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values of another layer."""
         assert self._shared is not None, "no layer has given keys and values"
