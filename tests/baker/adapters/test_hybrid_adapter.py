@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(folder: Path, name: str, **options: object) -> IreeRuntime:
-    options = {"model": None, "weights": folder / "model", "context": 256, **options}
+    options |= {"model": None, "weights": folder / "model", "precision": "f32", "context": 256}
     with few_entry_points():
         bundle = bake(options_for(folder / name, **options), TerminalProgress(Console(quiet=True)))
     return open_bundle(bundle, threads=1)[1]
