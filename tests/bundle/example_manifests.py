@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from hearthd.bundle import (
     ENCODER_INPUTS,
     FORMAT,
@@ -33,7 +36,12 @@ from hearthd.bundle import (
     SpecialTokens,
     Target,
     TriedPrecision,
+    record_file,
+    write_manifest,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ORIGIN = Provenance(
     model="gemma3",
@@ -134,3 +142,12 @@ ENCODER = EncoderManifest(
     ),
 )  # fmt: skip
 EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS, "encoder": ENCODER}
+
+
+def small_bundle(folder: Path) -> Path:
+    """Write a bundle of one file; returns its folder."""
+    folder.mkdir()
+    (folder / "model.vmfb").write_bytes(b"program")
+    files = (record_file(folder / "model.vmfb"),)
+    write_manifest(folder, replace(EXAMPLE, files=files))
+    return folder

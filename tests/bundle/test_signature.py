@@ -23,7 +23,7 @@ from hearthd.bundle import (
     signed_files,
     write_manifest,
 )
-from tests.bundle.example_manifests import EXAMPLE
+from tests.bundle.example_manifests import small_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,12 +284,7 @@ def test_without_keys_only_the_names_are_checked(key: SigningKey, folder: Path) 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    bundle = tmp_path / "bundle"
-    bundle.mkdir()
-    (bundle / "model.vmfb").write_bytes(b"program")
-    files = (record_file(bundle / "model.vmfb"),)
-    write_manifest(bundle, dataclasses.replace(EXAMPLE, files=files))
-    return bundle
+    return small_bundle(tmp_path / "bundle")
 
 
 def check_bundle(bundle: Path, key: SigningKey) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import shutil
 import sys
@@ -35,12 +34,10 @@ from hearthd.bundle import (
     NotABundle,
     read_manifest,
     read_public_key,
-    record_file,
     require_signed_files,
     require_signed_manifest,
-    write_manifest,
 )
-from tests.bundle.example_manifests import EXAMPLE
+from tests.bundle.example_manifests import small_bundle
 from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders
 
@@ -57,12 +54,7 @@ def key(tmp_path: Path) -> SigningKey:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    bundle = tmp_path / "bundle"
-    bundle.mkdir()
-    (bundle / "model.vmfb").write_bytes(b"program")
-    files = (record_file(bundle / "model.vmfb"),)
-    write_manifest(bundle, dataclasses.replace(EXAMPLE, files=files))
-    return bundle
+    return small_bundle(tmp_path / "bundle")
 
 
 @pytest.fixture
