@@ -3,7 +3,7 @@
 //     dt = softplus(steps + bias)
 //     state = exp(dt rates) state + key dt x;  output = silu(gate) (state^T query + skip x)
 //
-// A channel depends on no other one, so a strip of them learns all tokens while their states are in
+// A channel depends on no other one, so a strip of them reads all tokens while their states are in
 // the first cache. Every token is computed in the same way, so the bits do not depend on how a text
 // is split.
 #include "gates.h"
@@ -19,9 +19,9 @@ struct inputs {
 
 // A token: `from` and `to` are the states (keys, width) of a strip before and after it; no `from`
 // is zeros. One that does not count changes no state.
-INLINE void learn(const float *from, float *to, struct inputs in, const float *bias,
-                  const float *rates, const float *skip, float *out, size_t keys, size_t width,
-                  int vectors, int counts, int is_alone) {
+INLINE void update(const float *from, float *to, struct inputs in, const float *bias,
+                   const float *rates, const float *skip, float *out, size_t keys, size_t width,
+                   int vectors, int counts, int is_alone) {
     f32x16 mixed[STRIP] = {}, value[STRIP], dt[STRIP];
     UNROLL for (int v = 0; v < vectors; v++) {
         dt[v] = counts ? softplus(load(in.steps + v * LANES) + load(bias + v * LANES)) : (f32x16){};
@@ -80,13 +80,13 @@ int hearth_selective_scan(const int32_t *positions, size_t positions_at, const f
             float *output = outputs + t * channels + at;
             int counts = t < counted;
             if (vectors == STRIP && is_alone)
-                learn(from, to, in, biases, of_keys, skips, output, keys, channels, STRIP, counts,
-                      1);
+                update(from, to, in, biases, of_keys, skips, output, keys, channels, STRIP, counts,
+                       1);
             else if (vectors == STRIP)
-                learn(from, to, in, biases, of_keys, skips, output, keys, channels, STRIP, counts,
-                      0);
+                update(from, to, in, biases, of_keys, skips, output, keys, channels, STRIP, counts,
+                       0);
             else
-                learn(from, to, in, biases, of_keys, skips, output, keys, channels, 1, counts, 0);
+                update(from, to, in, biases, of_keys, skips, output, keys, channels, 1, counts, 0);
             from = to;
         }
     }

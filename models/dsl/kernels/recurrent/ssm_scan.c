@@ -3,8 +3,8 @@
 //     dt = softplus(steps + bias)
 //     state = exp(dt rates) state + key (dt x)^T;  output = silu(gate) (state^T query + skip x)
 //
-// A column of a state depends on no other column, so a strip of them learns all tokens while it is
-// in the first cache. A row of the strip learns several tokens while it is in registers. Every
+// A column of a state depends on no other column, so a strip of them reads all tokens while it is
+// in the first cache. A row of the strip reads several tokens while it is in registers. Every
 // token is computed in the same way, so the bits do not depend on how a text is split.
 #include "gates.h"
 #include "recurrent/rows.h"
@@ -15,7 +15,7 @@ enum { STRIP = 4 };
 #else
 enum { STRIP = 1 };
 #endif
-enum { BLOCK = 4 };  // tokens that a row learns together
+enum { BLOCK = 4 };  // tokens that a row reads together
 
 // A head's inputs of some tokens, and the time step and decay of each token.
 struct inputs {
@@ -26,9 +26,9 @@ struct inputs {
 
 // `count` tokens: `from` and `to` are the same strip of the state before and after them. With
 // `each`, the state after token t goes to `each[t]`, past the caches.
-INLINE void learn(const float *from, float *to, float *const *each, struct inputs in, float *out,
-                  size_t out_step, size_t keys, size_t width, int vectors, int count,
-                  int is_alone) {
+INLINE void update(const float *from, float *to, float *const *each, struct inputs in, float *out,
+                   size_t out_step, size_t keys, size_t width, int vectors, int count,
+                   int is_alone) {
     f32x16 mixed[BLOCK][STRIP] = {}, value[BLOCK][STRIP], kept[BLOCK];
     UNROLL for (int t = 0; t < count; t++) {
         kept[t] = splat(in.kept[t]);
@@ -121,19 +121,19 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
             for (size_t u = 0; u < count; u++) each[u] = states + (first + t + u) % ring * row + at;
             int keeps_each = every && count == BLOCK;
             if (vectors == STRIP && keeps_each)
-                learn(from, 0, each, in, output, out_step, keys, width, STRIP, BLOCK, 0);
+                update(from, 0, each, in, output, out_step, keys, width, STRIP, BLOCK, 0);
             else if (vectors == STRIP && count == BLOCK)
-                learn(from, to, 0, in, output, out_step, keys, width, STRIP, BLOCK, 0);
+                update(from, to, 0, in, output, out_step, keys, width, STRIP, BLOCK, 0);
             else if (vectors == STRIP && is_alone)
-                learn(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 1);
+                update(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 1);
             else if (vectors == STRIP)
-                learn(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 0);
+                update(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 0);
             else if (keeps_each)
-                learn(from, 0, each, in, output, out_step, keys, width, 1, BLOCK, 0);
+                update(from, 0, each, in, output, out_step, keys, width, 1, BLOCK, 0);
             else if (count == BLOCK)
-                learn(from, to, 0, in, output, out_step, keys, width, 1, BLOCK, 0);
+                update(from, to, 0, in, output, out_step, keys, width, 1, BLOCK, 0);
             else
-                learn(from, to, 0, in, output, out_step, keys, width, 1, 1, 0);
+                update(from, to, 0, in, output, out_step, keys, width, 1, 1, 0);
             from = keeps_each ? each[count - 1] : to;
         }
     }
