@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
+MAX_HEAD_DIM = 8192
 MAX_SIZE = 2**31 - 1
 MAX_NUMBER = 1e31
 MAX_ROPE_POSITIONS = 2**18
@@ -94,6 +95,8 @@ class ModelConfig:
             raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")
         if self.heads % self.kv_heads:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
+        if self.head_dim > MAX_HEAD_DIM:
+            raise ConfigError(f"head_dim: got {self.head_dim}, expected at most {MAX_HEAD_DIM}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
 

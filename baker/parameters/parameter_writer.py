@@ -159,6 +159,8 @@ def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]
     shape = source.shape(tensor.name)
     if tensor.vectors:
         return (*shape, 1)
+    if len(shape) < (2 if tensor.transposed else 1):  # of a damaged file: nothing fits
+        return shape
     if tensor.grouped is not None:
         return (math.prod(shape[:-1]), shape[-1])
     return (*shape[:-2], shape[-1], shape[-2]) if tensor.transposed else shape

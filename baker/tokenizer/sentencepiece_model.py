@@ -34,7 +34,7 @@ def read_sentencepiece(path: Path) -> dict[str, object]:
     """
     try:
         return _metadata(path.read_bytes())
-    except (IndexError, struct.error, UnicodeDecodeError, _NotAMessage):
+    except (IndexError, struct.error, ValueError, _NotAMessage):
         raise TokenizerError(f"{path} is not a model of SentencePiece") from None
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from error

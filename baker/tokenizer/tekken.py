@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BOS = "<s>"
+# Far above all published files: a few bytes of a file say how many special tokens there are, and a
+# token is split at each of its bytes.
+_MAX_SPECIAL, _MAX_TOKEN_BYTES = 2**14, 2**10
 # Files of these versions may leave the special tokens to mistral_common, which has this list.
 _EARLY_VERSIONS = ("v1", "v2", "v3", "v7")
 _EARLY_TOKENS = (
@@ -38,6 +41,8 @@ def read_tekken(path: Path) -> Tokenizer:
         size = data["config"].get("default_vocab_size")
         entries = data["vocab"][: None if size is None else size - len(special)]
         tokens = [base64.b64decode(entry["token_bytes"]) for entry in entries]
+        if any(len(token) > _MAX_TOKEN_BYTES for token in tokens):
+            raise ValueError(f"a token of more than {_MAX_TOKEN_BYTES} bytes")
         words, bos = _split(data["config"]["pattern"]), special.index(_BOS)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{path} is not a tekken.json that is supported: {error!r}") from error
@@ -77,6 +82,8 @@ def _special_tokens(data: dict[str, Any]) -> list[str]:
     else:
         by_rank = {entry["rank"]: entry["token_str"] for entry in data["special_tokens"]}
     count = data["config"].get("default_num_special_tokens", len(by_rank))
+    if count > _MAX_SPECIAL:
+        raise ValueError(f"{count} special tokens, expected at most {_MAX_SPECIAL}")
     names = [by_rank.pop(rank, f"<SPECIAL_{rank}>") for rank in range(count)]
     if by_rank:
         raise ValueError(f"special tokens of rank {[*by_rank]}")

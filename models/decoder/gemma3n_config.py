@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import MAX_LAYERS, ConfigError
 from hearthd.models.decoder.config.decoder_config import (
     FULL,
     from_config_json,
@@ -64,7 +64,7 @@ def from_hugging_face(data: ConfigJson) -> Gemma3nConfig:
     # Of training; and the scale of queries, which is 1 whatever the key says.
     data.ignore("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar")
     data.assume(rope_theta=1_000_000.0)
-    layers = data.size("num_hidden_layers")
+    layers = data.size("num_hidden_layers", limit=MAX_LAYERS)
     ffns = data.by_layer("intermediate_size", layers)
     fields = from_config_json(
         data, lambda data, width, most: data.rope(width, most, FULL), ffn=ffns[0]
@@ -93,7 +93,7 @@ def from_hugging_face(data: ConfigJson) -> Gemma3nConfig:
 
 def from_gguf(data: GgufMetadata) -> Gemma3nConfig:
     """Read GGUF metadata; raises ConfigError."""
-    layers = data.size("block_count")
+    layers = data.size("block_count", limit=MAX_LAYERS)
     ffns = data.by_layer("feed_forward_length", layers)
     fields = from_gguf_metadata(data, rope_base=1_000_000.0, ffn=ffns[0])
     if data.count("altup.active_idx", default=0):

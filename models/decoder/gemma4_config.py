@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import MAX_LAYERS, ConfigError
 from hearthd.models.decoder.config.decoder_config import (
     FULL,
     from_config_json,
@@ -122,6 +122,8 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
         data.ignore("vocab_size_per_layer_input")
     layers, ffn = fields["layers"], fields["ffn"]
     shared = data.count("num_kv_shared_layers", default=0)
+    if shared > layers:
+        raise ConfigError(f"num_kv_shared_layers: got {shared}, expected at most {layers}")
     shared_ffn = ffn * 2 if data.flag("use_double_wide_mlp", default=False) else ffn
     return {
         **fields,
@@ -157,7 +159,7 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
 
     Raises ConfigError.
     """
-    layers = data.size("block_count")
+    layers = data.size("block_count", limit=MAX_LAYERS)
     ffns = data.by_layer("feed_forward_length", layers)
     windows = data.windows_by_layer(layers)
     heads = data.by_layer("attention.head_count_kv", layers)

@@ -41,11 +41,6 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
     data.ignore("gradient_checkpointing", "tokenizer_class")
     turning = data.size("rotary_dim", default=64)
     fields = gpt2.fields_from_hugging_face(data)
-    if turning % 2 or turning > fields["head_dim"]:
-        raise ConfigError(
-            f"config.json: rotary_dim: got {turning}, expected an even number, at most "
-            f"{fields['head_dim']}"
-        )
     rope = first_columns(fields["rope_base"], turning, fields["head_dim"]).fields
     without = {"tied": False, "attention_bias": False, "output_bias": False}
     return DecoderConfig(**fields | rope | without)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import MAX_LAYERS, ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import windows_by_type
 from hearthd.models.decoder.config.rope_scaling import Rope
@@ -131,7 +131,7 @@ def _heads(by_layer: Sequence[int], windows: tuple[int | None, ...]) -> dict[str
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    layers = data.size("block_count")
+    layers = data.size("block_count", limit=MAX_LAYERS)
     windows = data.windows_by_layer(layers, _PERIOD, last=False)
     by_layer = data.by_layer("attention.head_count", layers)
     heads = _heads(by_layer, windows)

@@ -158,3 +158,18 @@ def test_a_norm_of_zeros_is_refused_and_a_matrix_of_zeros_is_not(tmp_path: Path)
         write(norm, 0.5)
         write(norm, 0, offset=1)  # as folders have the norms of Gemma
     write("layers.0.down_proj.weight", 0)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape"),
+    [
+        (StoredTensor("w", grouped=(2, 0, 1)), ()),
+        (StoredTensor("w", transposed=True), ()),
+        (StoredTensor("w", transposed=True), (3,)),
+    ],
+)
+def test_a_tensor_with_too_few_axes_has_the_shape_of_no_parameter(
+    tensor: StoredTensor, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    source = Read(tmp_path, {"w": np.ones(shape, np.float32)})
+    assert parameter_writer._shape(source, tensor) == shape

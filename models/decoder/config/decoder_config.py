@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -51,9 +52,10 @@ class DecoderConfig(ModelConfig):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name in self.by_layer:
             values: tuple[Any, ...] = getattr(self, name)
-            if values and len(values) != self.layers:
+            if values != defaults[name] and len(values) != self.layers:
                 raise ConfigError(
                     f"{name}: got {len(values)} values, expected {self.layers}, by layer"
                 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import MAX_HEAD_DIM, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,6 +83,7 @@ def _dynamic(data: ConfigJson, base: float, _: int, max_context: int) -> Rope:
 
 def _proportional(data: ConfigJson, base: float, width: int, _: int) -> Rope:
     """Only the first columns of each half of a head turn; as GGUF files have it."""
+    _require_width(width)
     share = data.number("partial_rotary_factor", default=1.0)
     if share > 1:
         raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
@@ -90,15 +91,28 @@ def _proportional(data: ConfigJson, base: float, width: int, _: int) -> Rope:
     return Rope(base=base, divisors=(factor,) * turning + (_STILL,) * (width // 2 - turning))
 
 
+def _require_width(width: int) -> None:
+    """Raise ConfigError for heads that are far too wide: each column takes memory."""
+    if width > MAX_HEAD_DIM:
+        raise ConfigError(
+            f"columns of a head that turn: got {width}, expected at most {MAX_HEAD_DIM}"
+        )
+
+
 def first_columns(base: float, turning: int, width: int) -> Rope:
     """The first `turning` of `width` columns turn, pairs of neighbors, which then are columns i and
-    i + `width` / 2: of that pair, the frequency is base^(-2i / turning)."""
+    i + `width` / 2: of that pair, the frequency is base^(-2i / turning). Raises ConfigError."""
+    if turning % 2 or turning > width:
+        raise ConfigError(
+            f"columns of a head that turn: got {turning}, expected an even number, at most {width}"
+        )
     wide, narrow = _frequencies(base, width), _frequencies(base, turning)
     still = (_STILL,) * ((width - turning) // 2)
     return Rope(base=base, divisors=(*(wide[: turning // 2] / narrow).tolist(), *still))
 
 
 def _frequencies(base: float, width: int) -> NDArray[np.float64]:
+    _require_width(width)
     return np.asarray(base ** -(np.arange(0, width, 2) / width))
 
 
@@ -176,12 +190,15 @@ def yarn_divisors(
 
     `truncate` rounds the ends of the ramp to indices.
     """
+    _require_width(width)
     if base <= 1:
         raise ConfigError(f"rope_theta: got {base}, expected more than 1 for yarn")
     low, high = (
         width * math.log(original_context / (turns * 2 * math.pi)) / (2 * math.log(base))
         for turns in (fast, slow)
     )
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ConfigError(f"rope_scaling: the betas of yarn: got {fast} and {slow}, far from usual")
     if truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)

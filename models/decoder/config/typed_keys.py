@@ -102,7 +102,12 @@ class TypedKeys:
         """An integer from 1 for each layer; a file may have one for all of them."""
         if not isinstance(self._data.get(key), list):
             return [self.size(key)] * layers
-        return self._list(key, int)
+        values: list[int] = self._list(key, int)
+        if len(values) != layers:
+            raise ConfigError(
+                f"{self._prefix}{key}: got {len(values)} numbers, expected {layers}, by layer"
+            )
+        return values
 
     def factors(self, key: str, *, default: Sequence[float]) -> list[float]:
         """A list of numbers of any sign; infinite ones may be among them."""

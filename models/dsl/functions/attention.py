@@ -16,6 +16,7 @@ from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.activations import soft_cap, softmax
 from hearthd.models.dsl.functions.shapes import narrow, trailing
 from hearthd.models.dsl.functions.wide import in_f32
+from hearthd.models.dsl.ops.creation import MAX_CONSTANT_SIZE
 from hearthd.models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def rope_table(
     large angle. So angles are i32, in units of 2^-32 turns, where whole turns wrap around.
     """
     ops.require(head_dim % 2 == 0, f"an even head_dim, got {head_dim}", "rope_table")
+    most = 2 * MAX_CONSTANT_SIZE
+    ops.require(head_dim <= most, f"a head_dim of at most {most}, got {head_dim}", "rope_table")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     units = np.remainder(base**-exponents / np.asarray(factor) / (2 * math.pi), 1.0) * 2.0**32
     integers, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)

@@ -242,7 +242,8 @@ def operands(types: Types, count: int) -> Types:
 
 
 def _call_text(types: Types, attrs: Attrs) -> str:
-    return ", ".join([*map(str, types), *(f"{key}={value!r:.60}" for key, value in attrs.items())])
+    values = (f"{key}={' '.join(repr(value).split()):.60}" for key, value in attrs.items())
+    return ", ".join([*map(str, types), *values])
 
 
 def integers(values: tuple[int, ...]) -> str:

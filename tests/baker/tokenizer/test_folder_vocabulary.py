@@ -198,6 +198,26 @@ def repeated(folder: Path) -> None:
     change(folder / "tekken.json", vocab=[*entries[:300], entries[0]])
 
 
+def many_special_tokens(folder: Path) -> None:
+    """A billion in a few bytes."""
+    file = folder / "tekken.json"
+    config = json.loads(file.read_text())["config"]
+    change(file, config={**config, "default_num_special_tokens": 10**9})
+
+
+def long_token(folder: Path) -> None:
+    """Each byte could split it into two."""
+    entries = json.loads((folder / "tekken.json").read_text())["vocab"]
+    entry = {"token_bytes": base64.b64encode(b"a" * 100_000).decode()}
+    change(folder / "tekken.json", vocab=[*entries[:300], entry])
+
+
+def type_in_bytes(folder: Path) -> None:
+    """The field model_type, as bytes."""
+    data = (folder / "tokenizer.model").read_bytes()
+    (folder / "tokenizer.model").write_bytes(data + b"\x12\x04\x1a\x02xx")
+
+
 def no_content(folder: Path) -> None:
     change(folder / CONFIG, added_tokens_decoder={"5000": "<x>"})
 
@@ -207,6 +227,7 @@ def no_content(folder: Path) -> None:
     [
         ("llama", cut, r"tokenizer\.model is not a model of SentencePiece$"),
         ("llama", tiktoken, r"tokenizer\.model is not a model of SentencePiece$"),
+        ("llama", type_in_bytes, r"tokenizer\.model is not a model of SentencePiece$"),
         ("llama", words, r"tokenizer\.model: its vocabulary is of words or characters"),
         ("xlm-roberta", byte_pairs, r"bpe\.model: got a vocabulary of BPE, expected unigrams"),
         (
@@ -224,6 +245,8 @@ def no_content(folder: Path) -> None:
             r"tekken\.json is not a tekken\.json that is supported: ",
         ),
         ("tekken", invalid_pattern, r"tekken\.json is not a tekken\.json that is supported: "),
+        ("tekken", many_special_tokens, r"1000000000 special tokens, expected at most 16384"),
+        ("tekken", long_token, r"a token of more than 1024 bytes"),
         ("tekken", repeated, r"tekken\.json: tokenizer\.ggml\.tokens has .* twice"),
         (
             "qwen",

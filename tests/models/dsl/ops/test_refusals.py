@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from hearthd.models.dsl import functions as f
@@ -31,6 +32,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "rope_table": (
         lambda: f.rope_table(x(3, dtype=DType.I32), 7, base=1e4),
         "rope_table: expected an even head_dim, got 7",
+    ),
+    "rope_table_width": (
+        lambda: f.rope_table(x(3, dtype=DType.I32), 2**31 - 2, base=1e4),
+        "rope_table: expected a head_dim of at most 8192, got 2147483646$",
+    ),
+    "constant": (
+        lambda: ops.constant(value=np.arange(5000)),
+        r"constant\(value=array\([^\n]*\): expected at most 4096 elements, got 5000: make it a par",
     ),
     "group_norm": (
         lambda: f.group_norm(x(2, 3, 4), groups=2, eps=1e-3),
