@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # Far above all known models, and far below what a machine could not count with.
 MAX_LAYERS = 1024
 MAX_HEAD_DIM = 8192
+# Limits of fields, which some architectures do not have. A program has ops for each layer, tap of a
+# convolution and stream.
+_LIMITS = {"layers": MAX_LAYERS, "head_dim": MAX_HEAD_DIM, "taps": 64, "streams": 64}
 MAX_SIZE = 2**31 - 1
 MAX_NUMBER = 1e31
 MAX_ROPE_POSITIONS = 2**18
@@ -91,12 +94,11 @@ class ModelConfig:
             raise ConfigError(
                 f"pooling: got {self.pooling!r:.80}, supported: {', '.join(self.poolings)}"
             )
-        if self.layers > MAX_LAYERS:
-            raise ConfigError(f"{self.layers} layers, expected at most {MAX_LAYERS}")
+        for name, limit in _LIMITS.items():
+            if (size := getattr(self, name, 0)) > limit:
+                raise ConfigError(f"{name}: got {size}, expected at most {limit}")
         if self.heads % self.kv_heads:
             raise ConfigError(f"{self.heads} heads cannot share {self.kv_heads} key/value heads")
-        if self.head_dim > MAX_HEAD_DIM:
-            raise ConfigError(f"head_dim: got {self.head_dim}, expected at most {MAX_HEAD_DIM}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim must be even for rotary positions, got {self.head_dim}")
 

@@ -43,6 +43,8 @@ def little_memory() -> Iterator[None]:
         ("jamba-jamba", "attention.head_count_kv", []),
         ("lfm2-lfm2", "attention.head_count_kv", []),
         ("mistral3-mistral3", "rope.scaling.yarn_beta_slow", 1e-308),
+        ("falcon-h1-falcon_h1", "ssm.conv_kernel", HUGE),
+        ("lfm2-lfm2", "shortconv.l_cache", 65),
     ],
 )
 def test_a_gguf_file_of_impossible_sizes_is_refused(case: str, key: str, value: object) -> None:
@@ -63,6 +65,8 @@ def test_a_gguf_file_of_impossible_sizes_is_refused(case: str, key: str, value: 
         ("chatglm-glm", {"head_dim": HUGE}),
         ("gemma3n-gemma3n", {"num_hidden_layers": HUGE}),
         ("gemma4-equal", {"num_kv_shared_layers": HUGE}),
+        ("qwen35-qwen35", {"linear_conv_kernel_dim": HUGE}),
+        ("gemma3n-gemma3n", {"altup_num_inputs": HUGE}),
         ("gptj-gptj", {"rotary_dim": 7}),
         ("gptj-gptj", {"rotary_dim": HUGE}),
     ],
