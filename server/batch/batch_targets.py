@@ -20,6 +20,7 @@ from hearthd.server.batch_requests.batch_request import (
     Reply,
     reply_of,
 )
+from hearthd.server.server_url import server_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -49,7 +50,7 @@ class UrlTarget(BatchTarget):
 
     def __init__(self, url: str, *, api_key: str | None, parallel: int) -> None:
         self.parallel = parallel
-        self._url = url.rstrip("/")
+        self._url = server_url(url)
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"

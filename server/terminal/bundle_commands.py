@@ -15,6 +15,7 @@ import typer
 
 from hearthd import flags
 from hearthd.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
+from hearthd.server.server_url import server_url
 from hearthd.server.services.bundle_files import remove_bundle
 from hearthd.text.control_characters import escape_controls
 
@@ -88,7 +89,7 @@ def _ps(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of the server.  [default: http://127.0.0.1:8080, or with the port in "
+            help="Address of the server, such as 127.0.0.1:8080.  [default: http://127.0.0.1:8080, or with the port in "
             f"${_PORT}]",
         ),
     ] = None,
@@ -112,10 +113,10 @@ def _ps(
         hearth ps --url http://127.0.0.1:8080
         hearth ps --url https://server:8080 --ca ca.pem
     """
-    url = url or f"http://127.0.0.1:{os.environ.get(_PORT) or 8080}"
+    url = server_url(url or f"127.0.0.1:{os.environ.get(_PORT) or 8080}")
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        request = urllib.request.Request(f"{url.rstrip('/')}/v1/models", headers=headers)
+        request = urllib.request.Request(f"{url}/v1/models", headers=headers)
         trusted = ssl.create_default_context(cafile=ca) if ca else None
         with urllib.request.urlopen(request, timeout=10, context=trusted) as response:
             models = json.load(response)["data"]

@@ -29,7 +29,6 @@ from hearthd.server.batch_requests.batch_request import (
 from hearthd.server.batch_requests.runner import answer as send
 from hearthd.server.batch_requests.runner import run
 from hearthd.server.errors import SelfTestFailed
-from hearthd.server.process.listening import url
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.media_marker import KNOWN_MARKER
 from hearthd.text.tokenizer import Tokenizer
@@ -239,7 +238,7 @@ def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) ->
     with (
         socket.create_server(("127.0.0.1", 0)) as bound,
         ThreadPoolExecutor() as server,
-        UrlTarget(url(bound), api_key=None, parallel=1) as target,
+        UrlTarget(f"127.0.0.1:{bound.getsockname()[1]}/v1", api_key=None, parallel=1) as target,
         mock.patch("hearthd.server.batch_requests.runner._FIRST_WAIT", 0.0),
     ):
         bound.settimeout(PATIENCE)

@@ -102,6 +102,9 @@ def test_ps_shows_the_models_of_a_server() -> None:
         head, good, failed, reason = output(
             bundle_commands.ps, "--url", str(client.base_url)
         ).splitlines()
+        address = str(client.base_url).removeprefix("http://")
+        for url in (address, f"{address}/v1", f"{client.base_url}/v1/"):
+            assert "good" in output(bundle_commands.ps, "--url", url)
     assert head.split() == ["NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"]
     assert good.split()[:5] == ["good", "loaded,", "pinned", "100.0", "MB"]
     assert failed.split() == ["bad", "failed", "-", "0", "-"]
