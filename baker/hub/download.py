@@ -15,6 +15,7 @@ from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
 from hearthd.bundle import megabytes
 from hearthd.bundle.projector_files import is_projector_name
+from hearthd.runtime.system.interrupts import at_interrupt
 from hearthd.runtime.system.operating_system import physical_memory
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ def download(
                 raise DoesNotFit(f"{error}{less}") from error
             progress.note(str(error))
     # The projector first: a later call sees that the model is there, and asks for nothing else.
-    for file in sorted(files, key=lambda file: not is_projector_name(file.name)):
-        repository.fetch(file, progress)
+    with at_interrupt(lambda: "the same command continues the download"):
+        for file in sorted(files, key=lambda file: not is_projector_name(file.name)):
+            repository.fetch(file, progress)
     repository.record_revision()
     return weights_in(repository.snapshot, files)
 

@@ -89,8 +89,7 @@ def _ps(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of the server, such as 127.0.0.1:8080.  [default: http://127.0.0.1:8080, or with the port in "
-            f"${_PORT}]",
+            help=f"Address of the server.  [default: 127.0.0.1:8080, or with the port in ${_PORT}]",
         ),
     ] = None,
     api_key: Annotated[
