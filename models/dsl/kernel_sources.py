@@ -52,7 +52,10 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     ),
     "lora/": ("lora_up_i8",),
     "norms/": ("add_norm", "gated_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"),
-    "recurrent/": ("gated_delta_rule", "latest_inputs", "row_before", "selective_scan", "ssm_scan"),
+    "recurrent/": (
+        "channel_delta_rule", "gated_delta_rule", "latest_inputs", "row_before", "selective_scan",
+        "ssm_scan",
+    ),
     "routing/": ("expert_sum", "top_indices"),
 }  # fmt: skip
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.

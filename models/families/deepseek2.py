@@ -118,14 +118,14 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """
     rotary, latent = data.size("rope.dimension_count"), data.size("attention.kv_lora_rank")
     width = data.size("attention.key_length_mla", default=data.size("attention.key_length"))
-    value_width = data.size("attention.value_length")
-    fields = from_gguf_metadata(data, rope_width=rotary, value_width=value_width)
+    value_width = data.size("attention.value_length", default=latent)
+    data.ignore("attention.head_count_kv")  # the caches have a head, where layers attend
+    fields = from_gguf_metadata(data, rope_width=rotary, kv_heads=1, value_width=value_width)
     # The key has a tenth of what it has in files of other architectures.
     growth = data.number("rope.scaling.yarn_log_multiplier", default=0.0)
     magnitude = 1.0 + growth * math.log(data.number("rope.scaling.factor", default=1.0))
     fields |= {
         "layers": fields["layers"] - data.count("nextn_predict_layers", default=0),
-        "kv_heads": 1,
         "head_dim": latent + rotary,
         "rope_magnitude": 1.0,
     }

@@ -60,6 +60,11 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     },
     "granitemoe_swa-alone": {"no_rope_layers": [0, 1, 1]},
     "hunyuan-dense": {"max_position_embeddings": 32768},
+    "kimi-linear-": {
+        "linear_attn_config": {
+            "full_attn_layers": [2], "head_dim": 16, "short_conv_kernel_size": 4,
+        },
+    },
     "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "mistral4-": {"architectures": ["Mistral3ForConditionalGeneration"]},

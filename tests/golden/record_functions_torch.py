@@ -97,6 +97,22 @@ def _selective_scan(states: Any, query: Any, key: Any, x: Any, *others: Any, rin
     return torch.cat([*outputs, *rows])
 
 
+def _channel_delta_rule(states: Any, value: Any, *others: Any, ring: int) -> Any:
+    """Equation 1 of "Kimi Linear" (2025), with what is removed apart from what is added."""
+    rows, outputs = [*states[:ring]], []
+    state = rows[(RECURRENCE_START - 1) % ring].reshape(2, 4, 3)
+    tokens = zip(value, *others, strict=True)
+    for position, token in enumerate(tokens, RECURRENCE_START):
+        v, q, k, decay, probe, removed = (x.reshape(2, -1) for x in token)
+        state = state * (-decay * decay).exp()[..., None]
+        found = torch.einsum("hkv,hk->hv", state, probe * 0.3)
+        state = state + k[..., None] * v[:, None] + 0.3 * removed[..., None] * found[:, None]
+        outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())
+        if ring > len(value) or position == RECURRENCE_START + len(value) - 1:
+            rows[position % ring] = state.flatten()
+    return torch.cat([*outputs, *rows])
+
+
 THEIRS: dict[str, Callable[..., Any]] = {
     "conv1d": lambda x, w, b: F.conv1d(x, w, b, **CONV1D),
     "conv2d": lambda x, w: F.conv2d(x, w, **CONV2D),
@@ -122,6 +138,8 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "ssm_scan_steps": partial(_ssm_scan, ring=5),
     "selective_scan_chunks": partial(_selective_scan, ring=2),
     "selective_scan_steps": partial(_selective_scan, ring=5),
+    "channel_delta_rule_chunks": partial(_channel_delta_rule, ring=2),
+    "channel_delta_rule_steps": partial(_channel_delta_rule, ring=5),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "elu": lambda x: F.elu(x, 0.7),
     "sigmoid": torch.sigmoid,

@@ -53,6 +53,7 @@ RECURRENCES = {
     "granitehybrid": ("ssm_scan", 1),
     "granitehybrid-moe": ("ssm_scan", 1),
     "jamba": ("selective_scan", 1),
+    "kimi-linear": ("channel_delta_rule", 1),
     "mamba": ("selective_scan", 3),
     "mamba2": ("ssm_scan", 3),
     "nemotron_h": ("ssm_scan", 1),
@@ -64,7 +65,7 @@ RECURRENCES = {
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
 # Matrices of a recurrent layer besides the first one and the last one.
-_OF_RECURRENCE = {"gated_delta_rule": 3, "selective_scan": 2}
+_OF_RECURRENCE = {"channel_delta_rule": 5, "gated_delta_rule": 3, "selective_scan": 2}
 ROUTER = ("router_logits", "top_indices", "expert_factors", "expert_sum")
 OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
@@ -109,6 +110,7 @@ COUNTS = {
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
+    "kimi-linear": Counts(rotations="", products=7, stacked=False, by_head=2),
     "lfm3": Counts(norms=("residual_norm", 2), rotations="norm_rope", by_gate=1),
     "jamba": Counts(rotations=""),
     "mamba": Counts(
@@ -206,6 +208,9 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
     counts = dict.fromkeys(rules, layers * sequences)
     if recurrence == "selective_scan":  # of time steps, keys and queries
         counts["grouped_rms_norm"] = 3 * layers
+    elif recurrence == "channel_delta_rule":  # of keys and queries
+        counts["grouped_rms_norm"] = 2 * layers * sequences
+        counts["gated_heads"] = layers * sequences
     elif architecture != "falcon-h1":
         counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
     if recurrence == "gated_delta_rule":
@@ -242,7 +247,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         ),
         "gated_heads": (per_layer.by_gate or int(per_layer.gated)) * attending,
         **_of_recurrence(architecture, whole, sequences),
-        "experts": per_layer.experts * routed + per_layer.by_head * whole,
+        "experts": per_layer.experts * routed + per_layer.by_head * attending,
         **_of_router(architecture, routed),
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.

@@ -26,6 +26,26 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.rewrites.rewrite import Pattern
 
 
+_OF_HEADS: Mapping[str, tuple[int, ...]] = {
+    "query": (3, 5), "key": (3, 6), "value": (3, 48), "a": (3, 3),
+    **dict.fromkeys(("bias", "rate", "weight"), (2,)),
+}  # fmt: skip
+# Of states of 128 values and three tokens.
+RECURRENT_SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    # two heads of 16 values and keys of four
+    "channel_delta_rule": {
+        "value": (3, 32), **dict.fromkeys(("query", "key", "decay", "probe", "removed"), (3, 8)),
+    },
+    # two heads of 16 values, a group of four
+    "gated_delta_rule": {**_OF_HEADS, "b": (3, 3)},
+    "ssm_scan": {**_OF_HEADS, "b": (3, 50)},
+    # 32 channels with states of four
+    "selective_scan": {
+        **_OF_HEADS, "a": (3, 40), "b": (3, 40), "rate": (4, 32), "bias": (32,), "weight": (32,),
+    },
+}  # fmt: skip
+
+
 def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
     """The shapes of what the rule's pattern names."""
     rows, heads, width = 3, 4, 64
@@ -48,15 +68,8 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes["cache"] = (16, 2 * width)
     elif rule.name == "full_attention":  # of some rows: a kernel of many tokens
         shapes["query"] = (16, heads, width)
-    elif rule.name in ("gated_delta_rule", "ssm_scan"):  # two heads of 16 values, a group of four
-        shapes |= {"states": (9, 128), "positions": (2,), "query": (rows, 5), "key": (rows, 6)}
-        shapes |= {"value": (rows, 48), "a": (rows, 3)}
-        shapes |= {"b": (rows, 3 if rule.name == "gated_delta_rule" else 50)}
-        shapes |= dict.fromkeys(("bias", "rate", "weight"), (2,))
-    elif rule.name == "selective_scan":  # 32 channels with states of four
-        shapes |= {"states": (9, 128), "positions": (2,), "query": (rows, 5), "key": (rows, 6)}
-        shapes |= dict.fromkeys("ab", (rows, 40)) | {"value": (rows, 48), "rate": (4, 32)}
-        shapes |= dict.fromkeys(("bias", "weight"), (32,))
+    elif rule.name in RECURRENT_SHAPES:
+        shapes |= {"states": (9, 128), "positions": (2,), **RECURRENT_SHAPES[rule.name]}
     elif rule.name == "gated_heads":
         shapes["y"] = (rows, 2, width)
     elif rule.name == "row_before":
@@ -106,6 +119,7 @@ ATTRS: Mapping[str, Any] = {
     "slope": 1.7,
     "bits": 6,
     "groups": 1,
+    "heads": 2,
     "takes_turns": False,
     "count": 2,
     "scores": f.SIGMOID,

@@ -135,6 +135,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "granitemoe_swa": {**_SWASH, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "hy_v3": _CORRECTED,
+    "kimi-linear": {
+        **_DEEPSEEK, "attends": (False, True, True), "delta_heads": 4, "delta_width": 16, "taps": 4,
+        "turns_neighbors": False,
+    },
     "jais2": {"rotary_width": 64, **_BIASES},
     "internvl": {"attention_bias": True, **SMALL_INTERN},
     "internvl35": SMALL_INTERN,

@@ -7,6 +7,7 @@ The names that a file has in its `__all__` are the names of this package.
 from hearthd.models.dsl.functions.activations import *
 from hearthd.models.dsl.functions.attention import *
 from hearthd.models.dsl.functions.causal_conv import *
+from hearthd.models.dsl.functions.channel_delta_rule import *
 from hearthd.models.dsl.functions.conv import *
 from hearthd.models.dsl.functions.delta_rule import *
 from hearthd.models.dsl.functions.dropout import *

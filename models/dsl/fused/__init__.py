@@ -10,6 +10,7 @@ from hearthd.models.dsl.fused.adapter_products import *
 from hearthd.models.dsl.fused.bf16_products import *
 from hearthd.models.dsl.fused.cache_attention import *
 from hearthd.models.dsl.fused.causal_conv import *
+from hearthd.models.dsl.fused.channel_delta_rule import *
 from hearthd.models.dsl.fused.delta_rule import *
 from hearthd.models.dsl.fused.full_attention import *
 from hearthd.models.dsl.fused.gated_layers import *

@@ -29,6 +29,7 @@ h, y, after, before, weight, cosine, sine = variables("h y after before weight c
 query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 states, positions, row, bias, rate, chosen = variables("states positions row bias rate chosen")
+decay, probe, removed = variables("decay probe removed")
 heads = Part(ops.slice_, "x", "heads", is_strided=True)
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 some_columns = Part(ops.slice_, "h", "columns", "rows")
@@ -121,6 +122,18 @@ RECURRENT_RULES = (
             ),
         ),
         replacement=recurrence(fused.gated_delta_rule),
+    ),
+    Rule(
+        name="channel_delta_rule",
+        pattern=(
+            node(
+                f.channel_delta_rule.op, states, positions, query, key, value, decay, probe,
+                removed, heads="heads", ring="ring", every="every",
+            ),
+        ),
+        replacement=lambda heads, ring, every, **operands: (
+            fused.channel_delta_rule(*operands.values(), heads=heads, ring=ring, every=every),
+        ),
     ),
     Rule(
         name="ssm_scan",

@@ -67,6 +67,14 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         tied=False, experts=192, experts_per_token=8, expert_ffn=1536, shared_ffn=1536,
         factor=2.826, **CORRECTED,
     ),
+    # moonshotai/Kimi-Linear-48B-A3B-Instruct
+    "kimi-linear": decoder(
+        2304, 9216, 32, 1, 576, 163840,
+        tied=False, query_rank=None, latent=512, rotary_width=64, key_width=128, value_width=128,
+        attention_scale=192**-0.5, turns_neighbors=False, attends=(False, True), delta_heads=32,
+        delta_width=128, taps=4, experts=256, experts_per_token=8, expert_ffn=1024,
+        shared_ffn=1024, factor=2.446, **CORRECTED,
+    ),
     # Maincode/Maincoder-1B
     "maincoder": decoder(1536, 4096, 16, 4, 96, 151936),
     # mistralai/Mistral-Small-4-119B-2603, without its YaRN

@@ -20,6 +20,7 @@ from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.decoder.recurrent.delta_net import DeltaNetConfig
 from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
+from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from hearthd.models.families.phimoe import Config as PhiMoeConfig
@@ -39,13 +40,13 @@ from tests.models.families.gguf_keys import (
     LAYER_NORMS,
     SCALED,
 )
-from tests.models.families.gguf_latent import latent
+from tests.models.families.gguf_latent import kimi_linear, latent
 from tests.models.families.gguf_mamba import MAMBA2_PARTS, falcon_scales, mamba, mamba2
 from tests.models.families.gguf_shapes import add_shape
 from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -195,6 +196,18 @@ _CONVERTED = {
 }
 
 
+def _by_shape(
+    architecture: str, config: Any
+) -> Callable[[str, Array, Any], Iterator[tuple[str, Array]]] | None:
+    """What the converter makes of a tensor of models of this shape; None: it depends on names."""
+    if isinstance(config, DeltaNetConfig):
+        return grouped_delta_net if architecture == "qwen3next" else delta_net
+    if isinstance(config, KimiConfig):
+        return kimi_linear
+    is_latent = isinstance(config, LatentConfig) and architecture != "minicpm3"
+    return latent if is_latent else None
+
+
 def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
@@ -209,12 +222,10 @@ def _split(
         "block_sparse_moe.output_linear": "mlp.experts.down_proj",
         **RENAMED_PARTS,
     }
+    convert = _by_shape(architecture, config)
     for name, values in tensors:
-        if isinstance(config, DeltaNetConfig):
-            convert = grouped_delta_net if architecture == "qwen3next" else delta_net
+        if convert is not None:
             yield from convert(name, values, config)
-        elif isinstance(config, LatentConfig) and architecture != "minicpm3":
-            yield from latent(name, values, config)
         elif joins_heads(architecture, name):
             yield from heads_in_gguf(name, values, config)
         elif architecture in _CONVERTED:

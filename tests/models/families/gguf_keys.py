@@ -22,6 +22,7 @@ from tests.models.families.gguf_gpt_oss import gpt_oss_keys
 from tests.models.families.gguf_latent import (
     deepseek2_keys,
     indexed_keys,
+    kimi_keys,
     minicpm3_keys,
     mistral4_keys,
 )
@@ -159,7 +160,7 @@ EXPERTS_OF_MLP_WIDTH = (
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = (
     "afmoe", "bailingmoe", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa", "glm4moe",
-    "mistral4",
+    "kimi-linear", "mistral4",
 )  # fmt: skip
 
 
@@ -231,6 +232,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "hy_v3": _sigmoids,
     "jamba": mamba_keys,
     "jina-bert-v3": _rotary,
+    "kimi-linear": kimi_keys,
     "laguna": lambda config: {
         **_sigmoids(config),
         **_two_ropes(config),

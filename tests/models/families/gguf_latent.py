@@ -67,6 +67,29 @@ def indexed_keys(config: Any) -> dict[str, Any]:
     }
 
 
+def kimi_keys(config: Any) -> dict[str, Any]:
+    """The keys of Kimi Linear."""
+    return {
+        **deepseek2_keys(config),
+        "kda.head_dim": config.delta_width,
+        "ssm.conv_kernel": config.taps,
+    }
+
+
+def kimi_linear(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str, Array]]:
+    """A tensor of Kimi Linear."""
+    for part, weight in (("gate", "w1"), ("up", "w3"), ("down", "w2")):
+        name = name.replace(f"block_sparse_moe.{part}_proj", f"mlp.{part}_proj")
+        name = name.replace(f"block_sparse_moe.experts.{weight}", f"mlp.experts.{part}_proj")
+    name = name.replace("block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias")
+    name = name.replace("dt_bias", "dt_proj.bias")
+    if name.endswith("A_log"):
+        values = -np.exp(values).reshape(1, 1, -1, 1)
+    if "conv1d" in name:
+        values = values.reshape(1, -1, 1, values.shape[-1])
+    yield from latent(name, values, config)
+
+
 def mistral4_keys(config: Any) -> dict[str, Any]:
     """The keys of Mistral 4."""
     context = config.original_context

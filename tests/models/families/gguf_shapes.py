@@ -9,6 +9,7 @@ from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.jamba import Config as JambaConfig
+from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.openelm import Config as OpenElmConfig
@@ -68,6 +69,9 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
         kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
     elif isinstance(config, Gemma4Config | OpenElmConfig):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
+    elif isinstance(config, KimiConfig):
+        kv_heads = [int(attends) for attends in config.attends]
+        value_width = config.latent
     elif isinstance(config, LatentConfig) and architecture != "minicpm3":
         value_width = config.latent
     elif isinstance(config, LatentConfig):

@@ -72,6 +72,14 @@ def _qwen(tensors: Tensors, _: Mapping[str, Any]) -> Tensors:
     return renamed
 
 
+def _kimi_linear(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
+    """The first layer has an MLP, which transformers names as experts when it saves."""
+    if "linear_attn_config" not in config:
+        return tensors
+    dense = re.compile(r"block_sparse_moe\.(gate|up|down)_proj")
+    return {dense.sub(r"mlp.\1_proj", name): values for name, values in tensors.items()}
+
+
 def _packed(
     tensors: Tensors,
     name: str,
@@ -89,7 +97,12 @@ def _packed(
     return packed
 
 
-_PACKED = {"baichuan": _baichuan, "internlm2": _internlm2, "qwen": _qwen}
+_PACKED = {
+    "baichuan": _baichuan,
+    "internlm2": _internlm2,
+    "kimi_linear": _kimi_linear,
+    "qwen": _qwen,
+}
 
 
 def packed_tensors(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:

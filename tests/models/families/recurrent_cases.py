@@ -35,6 +35,11 @@ _FALCON_H1 = {
     "mamba_norm_before_gate": False, "num_hidden_layers": 2,
 }  # fmt: skip
 
+_KIMI = {
+    "num_key_value_heads": 4, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 12,
+    "v_head_dim": 14, "num_local_experts": 7, "num_experts_per_tok": 3, "n_shared_experts": 1,
+    "moe_intermediate_size": 20, "linear_head_dim": 16, "linear_num_heads": 4,
+}  # fmt: skip
 _MAMBA2 = {
     "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 10, "layer_norm_epsilon": 1e-3,
 }  # fmt: skip
@@ -55,6 +60,26 @@ RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
         "jamba": _JAMBA,
         "reasoning": {**_JAMBA, "num_experts": 1, "tie_word_embeddings": True},
     }, {"head_dim": None}),
+    ("kimi-linear", "KimiLinearConfig", {
+        "kimi": {
+            **_KIMI, "num_hidden_layers": 4, "num_local_experts": 8, "num_expert_group": 4,
+            "topk_group": 2, "layer_types": [*["linear_attention"] * 3, "full_attention"],
+        },
+    }),
+    ("kimi-linear", "KimiLinearConfig", {
+        "published": {
+            **_KIMI, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        },
+    }, {
+        "layer_types": None, "mlp_layer_types": None, "linear_head_dim": None,
+        "linear_num_heads": None, "linear_conv_kernel_dim": None, "first_k_dense_replace": 1,
+        "linear_attn_config": {
+            "full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 16, "num_heads": 4,
+            "short_conv_kernel_size": 4,
+        },
+        "mla_use_nope": True, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid",
+        "num_nextn_predict_layers": 0, "rope_theta": 1e4, "use_grouped_topk": True,
+    }),
     ("mamba", "MambaConfig", {
         "mamba": {
             "state_size": 10, "layer_norm_epsilon": 1e-3, "time_step_rank": 5, "conv_kernel": 3,

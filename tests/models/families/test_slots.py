@@ -42,6 +42,12 @@ EXTRA: dict[str, dict[str, Any]] = {
         **_EXPERTS, "shared_ffn": None, "attends": (False, True, False), "ssm_inner": 48,
         "ssm_state": 6, "step_rank": 5, "taps": 4, "routed": (False, True, False),
     },
+    "kimi-linear": {
+        **_EXPERTS, "attends": (False, True, False), "routed": (False, True, True), "kv_heads": 1,
+        "head_dim": 14, "latent": 8, "rotary_width": 6, "key_width": 4, "value_width": 5,
+        "query_rank": None, "attention_scale": 0.3, "turns_neighbors": False, "delta_heads": 2,
+        "delta_width": 16, "taps": 4,
+    },
     "lfm2": {"taps": 4, "attends": (False, True, False), "windows": (4, None, 4)},
     "mamba": {"ssm_inner": 48, "ssm_state": 6, "step_rank": 5, "taps": 3},
     "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},

@@ -196,9 +196,52 @@ class Mamba(Recurrence):
         return self.states[RING:].ravel()[: (stop - start) * INNER].reshape(-1, INNER).copy()
 
 
+class ChannelDeltaRule(Recurrence):
+    """Equation 1 of "Kimi Linear" (2025), with what is removed apart from what is added."""
+
+    name = "channel_delta_rule"
+    products = ((0, HEADS), (0, HEADS))
+    numbers = 0
+
+    def __init__(self, place: int = 0) -> None:
+        super().__init__(place)
+        rng = np.random.default_rng(7)
+        query, key, probe, removed = rng.normal(size=(4, TOKENS, HEADS * KEYS))
+        decay = -rng.uniform(0, 4, size=query.shape)
+        value = rng.normal(size=(TOKENS, INNER))
+        rows = query, key, value, decay, probe * 0.2, removed * 0.2
+        self.rows = [x.astype(np.float32) for x in rows]
+
+    @override
+    def outputs(self, first: int) -> tuple[Array, Array]:
+        shape = (HEADS, KEYS, WIDTH)
+        state = self.states[(first - 1) % RING].reshape(shape) * np.float64(first > 0)
+        outputs, states = [], []
+        for token in zip(*self.rows, strict=True):
+            query, key, value, decay, probe, removed = (
+                x.astype(np.float64).reshape(HEADS, -1) for x in token
+            )
+            state = np.exp(decay)[..., None] * state
+            found = np.einsum("hkv,hk->hv", state, probe)
+            state = state + key[..., None] * value[:, None] + removed[..., None] * found[:, None]
+            outputs.append(np.einsum("hkv,hk->hv", state, query).ravel())
+            states.append(state.ravel())
+        return np.array(outputs), np.array(states)
+
+    @override
+    def computed(
+        self, kernels: Kernels, first: int, start: int, stop: int, counted: int, *, every: bool
+    ) -> Array:
+        positions = np.array([first, first + counted - 1], np.int32)
+        inputs = (self.states, positions, *(x[start:stop] for x in self.rows))
+        result = placed(self.states.shape, self.place)
+        self.states = kernels(self.name, inputs, result, heads=HEADS, ring=RING, every=every)
+        return self.states[RING:].ravel()[: (stop - start) * INNER].reshape(-1, INNER).copy()
+
+
 # The columns of values, keys and queries in the results that all channels read.
 _OF_CHANNELS = (VALUE, (INNER, INNER + KEYS), (INNER + COMMON, INNER + COMMON + KEYS))
-LAYERS = (Mamba2, DeltaRule, Mamba, TurnTaking)
+LAYERS = (Mamba2, DeltaRule, Mamba, ChannelDeltaRule, TurnTaking)
 
 
 @pytest.mark.parametrize("layer_type", LAYERS)
@@ -214,7 +257,7 @@ def test_a_recurrence_is_its_formula(
     np.testing.assert_allclose(last, states[-1], rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:3])
+@pytest.mark.parametrize("layer_type", LAYERS[:4])
 @pytest.mark.parametrize("sizes", [(1,) * TOKENS, (2,) * 10, (3, 4, 14), (5, 16), (20, 1)])
 def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     kernels: Kernels, layer_type: type[Recurrence], sizes: tuple[int, ...]
@@ -232,7 +275,7 @@ def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     assert np.array_equal(parts.states[last], whole.states[last])
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:3])
+@pytest.mark.parametrize("layer_type", LAYERS[:4])
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("first", [0, 4])
 def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
@@ -247,7 +290,7 @@ def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
         assert np.array_equal(verified.states[rows], alone.states[rows])
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:3])
+@pytest.mark.parametrize("layer_type", LAYERS[:4])
 def test_states_have_the_same_bits_at_every_address(
     kernels: Kernels, layer_type: type[Recurrence]
 ) -> None:
@@ -258,7 +301,7 @@ def test_states_have_the_same_bits_at_every_address(
     assert all(np.array_equal(layers[0].states[4 % RING], x.states[4 % RING]) for x in layers)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:3])
+@pytest.mark.parametrize("layer_type", LAYERS[:4])
 def test_padding_behind_the_last_token_changes_no_state(
     kernels: Kernels, layer_type: type[Recurrence]
 ) -> None:
@@ -293,7 +336,7 @@ def test_a_convolution_sums_the_latest_inputs(kernels: Kernels) -> None:
     np.testing.assert_allclose(actual, sums / (1 + np.exp(-sums)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("layer_type", LAYERS[:3])
+@pytest.mark.parametrize("layer_type", LAYERS[:4])
 def test_every_instruction_set_gives_the_same_bits(
     built: BuiltKernels, layer_type: type[Recurrence]
 ) -> None:

@@ -26,7 +26,12 @@ def recurrence(n: Numbers, v: Values) -> Call:
     states = v.floats(ring + behind, heads * keys * width)
     positions = np.array([first, first + counted - 1], np.int32)
     attrs: dict[str, Any] = {"ring": ring, "every": every}
-    name = n.one_of("gated_delta_rule", "selective_scan", "ssm_scan")
+    name = n.one_of("channel_delta_rule", "gated_delta_rule", "selective_scan", "ssm_scan")
+    if name == "channel_delta_rule":
+        query, key, probe, removed = (v.floats(tokens, heads * keys) for _ in range(4))
+        decay, value = (v.floats(tokens, heads * columns) for columns in (keys, width))
+        rows = [query, key, value, -np.abs(decay), probe, removed]
+        return Call(name, [states, positions, *rows], {**attrs, "heads": heads})
     if name == "selective_scan":
         return Call(
             name,

@@ -69,6 +69,17 @@ def _selective_scan(
     return _outputs_and_ring(states, x, ring)
 
 
+def _channel_delta_rule(
+    states: Tensor, value: Tensor, query: Tensor, key: Tensor, *others: Tensor, ring: int
+) -> Tensor:
+    """The outputs and the ring."""
+    decay, probe, removed = others
+    rows = query, key, value, decay * decay * -1.0, probe * 0.3, removed * 0.3
+    every = ring > value.shape[0]
+    states = f.channel_delta_rule(states, _ends(value), *rows, heads=2, ring=ring, every=every)
+    return _outputs_and_ring(states, value, ring)
+
+
 def _ends(tokens: Tensor) -> Tensor:
     """The positions of the first token and of the last one."""
     ends = [RECURRENCE_START, RECURRENCE_START + tokens.shape[0] - 1]
@@ -211,6 +222,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
                 (4, 12),
                 (12,),
             ),
+        )
+        for name, tokens, ring in (("chunks", 70, 2), ("steps", 3, 5))
+    },
+    **{
+        f"channel_delta_rule_{name}": (
+            functools.partial(_channel_delta_rule, ring=ring),
+            ((ring + tokens // 3 + 1, 24), (tokens, 6), *((tokens, 8),) * 5),
         )
         for name, tokens, ring in (("chunks", 70, 2), ("steps", 3, 5))
     },
