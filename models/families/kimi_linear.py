@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.channel_delta_layers import ChannelDeltaConfig, KimiDeltaAttention
 from hearthd.models.decoder.config.decoder_config import FULL
 from hearthd.models.decoder.experts import EXPERT_FOLDER_NAMES, EXPERT_GGUF_NAMES, feed_forward
 from hearthd.models.decoder.latent_attention import (
@@ -20,6 +19,10 @@ from hearthd.models.decoder.latent_attention import (
     LatentAttention,
 )
 from hearthd.models.decoder.layers import Block, DecoderModel
+from hearthd.models.decoder.recurrent.channel_delta_net import (
+    ChannelDeltaConfig,
+    KimiDeltaAttention,
+)
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families import deepseek2

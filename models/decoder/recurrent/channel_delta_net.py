@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
-from hearthd.models.decoder.recurrent_layers import Bias, Rates
+from hearthd.models.decoder.recurrent.shared_layers import Bias, Rates
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
