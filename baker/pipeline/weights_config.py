@@ -190,6 +190,8 @@ def _families_with_towers_of(source: WeightSource) -> list[str]:
     ]
     present.sort(key=lambda name: -len(towers[name]))
     others = [name for name in names if not towers[name]]
+    if gguf and present:  # a projector that fits none of them is an error
+        return present
     return [*present, *others] if present else others or names
 
 

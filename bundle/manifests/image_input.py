@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["GoldenImage", "GridInput", "ImageInput", "ImageTiles", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
+Fit: TypeAlias = Literal["stretch", "crop", "pad"]
 
 _MAX_SIDE = 4096
 _MAX_PIXELS = 2**31 - 1
@@ -48,6 +49,8 @@ class ImageInput:
     side         pixels of a side of a square
     rows         rows of embeddings of a square
     longest_edge  pixels of the longer side of an image, or None: every image is one square
+    fit          how an image of another shape becomes one square: it is stretched; its middle is
+                 cropped; or it is padded with the mean
     tiles        how an image is cut in place of a `longest_edge`, or None
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
@@ -65,6 +68,7 @@ class ImageInput:
     side: int
     rows: int
     longest_edge: int | None
+    fit: Fit = field(default="stretch", metadata=OMITTED)
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.image_positions import AXES, AxesConfig, AxesModel
 from hearthd.models.families import qwen2vl
@@ -60,10 +59,8 @@ def text_and_sections(data: ConfigJson) -> dict[str, Any]:
     return {**text, "rope_sections": tuple(section.counts("mrope_section", default=_SECTIONS))}
 
 
-def gguf_text_and_sections(data: GgufMetadata, type_: str) -> dict[str, Any]:
-    """The fields of `AxesConfig` but the tower's; raises OtherFamily for another type of it."""
-    if data.projector_type not in ("", type_):
-        raise OtherFamily(f"clip.projector_type: got {data.projector_type}, supported is {type_}")
+def gguf_text_and_sections(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `AxesConfig` but the tower's, from metadata."""
     text = asdict(qwen2vl.from_gguf(data))
     sections = tuple(data.counts("rope.dimension_sections", default=_SECTIONS))[:AXES]
     return {**text, "rope_sections": sections}
@@ -78,7 +75,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read the metadata of a text model, `qwen2vl`, and of its projector."""
-    fields = gguf_text_and_sections(data, _TYPE)
+    fields = gguf_text_and_sections(data)
     keys = data.projector(_TYPE, fields["hidden"], "mm.2.weight", axis=0, activation="silu")
     return Config(**fields, **qwen25vl.gguf_tower_fields(keys))
 

@@ -48,7 +48,7 @@ def from_hugging_face(data: ConfigJson) -> AxesConfig:
 
 def from_gguf(data: GgufMetadata) -> AxesConfig:
     """Read the metadata of a text model, `qwen2vl`, and of its projector."""
-    fields = gguf_text_and_sections(data, _TYPE)
+    fields = gguf_text_and_sections(data)
     keys = data.projector(_TYPE, fields["hidden"], "mm.2.weight", axis=0, activation="quick_gelu")
     ffn = data.rows("v.blk.0.ffn_up.weight")
     return AxesConfig(**fields, **qwen2vl.gguf_tower_fields(keys, ffn))

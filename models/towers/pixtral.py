@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.models.decoder.layers import HeadLinear
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
+from hearthd.models.towers import clip
 from hearthd.models.towers.siglip import CHANNELS, attended
 from hearthd.models.towers.tower_config import GridConfig, axis_of, patch_count
 
@@ -32,11 +35,13 @@ class TowerConfig(GridConfig):
     longest_edge    pixels of the longer side of the largest image
     tower_rope_base  of the rotary positions of patches
     projector_bias  whether the matrices of the projector have biases
+    has_merger      whether the projector joins squares of patches by a matrix
     """
 
     longest_edge: int
     tower_rope_base: float
     projector_bias: bool
+    has_merger: bool = True
 
 
 class Rotation:
@@ -105,27 +110,40 @@ class Tower(nn.Module):
         return h
 
 
-class Projector(nn.Module):
-    """Joins the hidden states of squares of patches, and projects them to the text model."""
+class Projector(clip.Projector):
+    """Projects hidden states to the text model, of single patches or of joined squares."""
 
     def __init__(self, config: TowerConfig, hidden: int, eps: float) -> None:
+        super().__init__(config.tower_hidden, hidden, bias=config.projector_bias)
+        self.merger = Merger(config, eps) if config.has_merger else None
+
+    @override
+    def __call__(self, h: Tensor) -> Tensor:
+        """Hidden states of the tower (N, E) -> rows of embeddings (N / M, hidden)."""
+        return super().__call__(h if self.merger is None else self.merger(h))
+
+
+class Merger(nn.Module):
+    """Joins the hidden states of squares of patches."""
+
+    def __init__(self, config: TowerConfig, eps: float) -> None:
         width, self.merged = config.tower_hidden, config.merged_patches**2
         self.norm = nn.RMSNorm(width, eps)
         self.merging_layer = nn.Linear(width * self.merged, width)
-        self.linear_1 = nn.Linear(width, hidden, bias=config.projector_bias)
-        self.linear_2 = nn.Linear(hidden, hidden, bias=config.projector_bias)
 
     def __call__(self, h: Tensor) -> Tensor:
-        """Hidden states of the tower (N, E) -> rows of embeddings (N / M, hidden)."""
+        """(N, E) -> (N / M, E)."""
         count, width = h.shape
         squares = ops.reshape(self.norm(h), shape=(count // self.merged, self.merged, width))
         by_channel = f.flatten(ops.transpose(squares, order=(0, 2, 1)), first=1)
-        return self.linear_2(f.gelu(self.linear_1(self.merging_layer(by_channel))))
+        return self.merging_layer(by_channel)
 
 
 def tower_fields(data: ConfigJson, vision: ConfigJson) -> dict[str, Any]:
     """The fields of `TowerConfig`, from config.json and its object; raises ConfigError."""
-    data.fixed(projector_hidden_act="gelu", vision_feature_layer=-1)
+    data.fixed(
+        projector_hidden_act="gelu", vision_feature_layer=-1, vision_feature_select_strategy="full"
+    )
     vision.fixed(model_type="pixtral", hidden_act="silu", num_channels=CHANNELS)
     vision.ignore("attention_dropout", "is_composition", "tie_word_embeddings")
     hidden, heads = (
@@ -148,8 +166,11 @@ def tower_fields(data: ConfigJson, vision: ConfigJson) -> dict[str, Any]:
     }
 
 
-def gguf_tower_fields(data: ProjectorMetadata, *, bias: bool) -> dict[str, Any]:
-    """The fields of `TowerConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
+def gguf_tower_fields(data: ProjectorMetadata, *, bias: bool, merger: bool) -> dict[str, Any]:
+    """The fields of `TowerConfig`, from the keys of a projector's GGUF file; raises ConfigError.
+
+    `bias` and `merger` are whether the file has tensors of these.
+    """
     data.ignore("vision.attention.layer_norm_epsilon")  # a constant of the model
     return {
         "patch_size": data.size("vision.patch_size"),
@@ -161,6 +182,7 @@ def gguf_tower_fields(data: ProjectorMetadata, *, bias: bool) -> dict[str, Any]:
         "tower_heads": data.size("vision.attention.head_count"),
         "tower_rope_base": data.number("rope.freq_base", default=1e4),
         "projector_bias": bias,
+        "has_merger": merger,
     }
 
 
@@ -192,13 +214,13 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
     )
     projector = TensorNames(
         gguf={
-            "norm": "input_norm",
-            "merging_layer": "patch_merger",
+            "merger.norm": "input_norm",
+            "merger.merging_layer": "patch_merger",
             "linear_1": "1",
             "linear_2": "2",
         },
         gguf_prefix="mm.",
-        folder={"merging_layer": "patch_merger.merging_layer"},
+        folder={"merger.norm": "norm", "merger.merging_layer": "patch_merger.merging_layer"},
         prefixes=tuple(f"{prefix}multi_modal_projector." for prefix in prefixes),
     )
     return {"tower": tower, "projector": projector}

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.layers import HeadLinear
-from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 from hearthd.models.towers import qwen25vl
 from hearthd.models.towers.qwen3vl import FRAMES, Rotation, in_each_frame
-from hearthd.models.towers.siglip import CHANNELS, attended
+from hearthd.models.towers.siglip import CHANNELS, attended, quick_gelu
 from hearthd.models.towers.tower_config import patch_count
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from hearthd.models.towers.tower_config import GridConfig
 
 _EPS = 1e-6
-_SLOPE = 1.702  # of the sigmoid in OpenAI's approximation of GELU
 
 
 class Block(nn.Module):
@@ -46,8 +44,7 @@ class Block(nn.Module):
         x = self.norm1(h)
         query, key = rotation(self.q_proj(x)), rotation(self.k_proj(x))
         h = h + self.proj(attended(query, key, self.v_proj(x), count))
-        x = self.fc1(self.norm2(h))
-        return h + self.fc2(x * f.sigmoid(x * _SLOPE))
+        return h + self.fc2(quick_gelu(self.fc1(self.norm2(h))))
 
 
 class Tower(nn.Module):

@@ -20,7 +20,7 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.towers.tower_config import LayersConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hearthd.bundle import Resampling
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -97,11 +97,21 @@ def attended(
     return ops.reshape(f.narrow(mixed, 2, 0, width), shape=(rows, heads * width))
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """OpenAI's approximation of GELU."""
+    return x * f.sigmoid(x * 1.702)
+
+
 class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 
-    def __init__(self, config: LayersConfig, eps: float) -> None:
-        hidden = config.tower_hidden
+    def __init__(
+        self,
+        config: LayersConfig,
+        eps: float,
+        activation: Callable[[Tensor], Tensor] = f.gelu_tanh,
+    ) -> None:
+        hidden, self.activation = config.tower_hidden, activation
         self.layer_norm1 = nn.LayerNorm(hidden, eps)
         self.self_attn = Attention(config)
         self.layer_norm2 = nn.LayerNorm(hidden, eps)
@@ -112,7 +122,7 @@ class Block(nn.Module):
         """(N, E) -> (N, E): see `Attention`."""
         h = h + self.self_attn(self.layer_norm1(h), count)
         x = self.layer_norm2(h)
-        return h + self.fc2(f.gelu_tanh(self.fc1(x)))
+        return h + self.fc2(self.activation(self.fc1(x)))
 
 
 class Tower(nn.Module):
@@ -187,15 +197,17 @@ def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
 # Pillow's numbers of its filters.
 _FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 _NUMBERS = {name: number for number, name in _FILTERS.items()}
-_STEPS = ("do_convert_rgb", "do_pad", "do_rescale", "do_resize")
+_PADDING = "do_pad"
+_STEPS = ("do_convert_rgb", _PADDING, "do_rescale", "do_resize")
 
 
-def resampling(data: ConfigJson, usual: Resampling) -> Resampling:
+def resampling(data: ConfigJson, usual: Resampling, *, may_pad: bool = False) -> Resampling:
     """The filter of a processor, by default `usual`. All other steps must be on.
 
-    Raises ConfigError.
+    With `may_pad`, the caller reads whether images are padded. Raises ConfigError.
     """
-    data.fixed(rescale_factor=1 / 255, **dict.fromkeys(_STEPS, True))
+    steps = [step for step in _STEPS if step != _PADDING or not may_pad]
+    data.fixed(rescale_factor=1 / 255, **dict.fromkeys(steps, True))
     data.ignore("image_processor_type", "processor_class", "return_row_col_info")
     filter_ = data.count("resample", default=_NUMBERS[usual])
     if filter_ not in _FILTERS:
@@ -210,17 +222,21 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def pixel_fields(
-    data: ConfigJson, usual: Resampling, pixels: tuple[tuple[float, ...], ...] = HALF
+    data: ConfigJson,
+    usual: Resampling,
+    pixels: tuple[tuple[float, ...], ...] = HALF,
+    *,
+    may_pad: bool = False,
 ) -> dict[str, Any]:
     """The filter and the normalization of a processor, as fields of `ImageInput`.
 
-    `usual` is the filter of a processor that names none, and `pixels` its normalization. Raises
-    ConfigError.
+    `usual` is the filter of a processor that names none, and `pixels` its normalization. For
+    `may_pad` see `resampling`. Raises ConfigError.
     """
     data.fixed(do_normalize=True)
     mean, std = pixels
     return {
-        "resampling": resampling(data, usual),
+        "resampling": resampling(data, usual, may_pad=may_pad),
         "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else mean,
         "std": tuple(data.numbers("image_std")) if data.has("image_std") else std,
     }

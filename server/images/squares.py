@@ -47,12 +47,30 @@ def squares(image: Image.Image, settings: ImageInput) -> Squares:
             return Squares((array_of(square),))
         return cut(resized(image, (columns * side, rows * side), filter_), side, square)
     if settings.longest_edge is None:
-        return Squares((array_of(resized(image, (side, side), filter_)),))
+        return Squares((array_of(resized(_fitted(image, settings), (side, side), filter_)),))
     image = resized(image, _with_longest_edge(*image.size, settings.longest_edge), filter_)
     image = resized(image, _multiples(*image.size, side), filter_)
     if image.size == (side, side):
         return Squares((array_of(image),))
     return cut(image, side, resized(image, (side, side), filter_))
+
+
+def _fitted(image: Image.Image, settings: ImageInput) -> Image.Image:
+    """An image as a square of any size, unless it is stretched."""
+    width, height = image.size
+    if settings.fit == "crop":
+        side, shorter = settings.side, min(width, height)
+        width, height = (side * x // shorter for x in image.size)
+        image = resized(image, (width, height), settings.resampling)
+        x, y = (width - side) // 2, (height - side) // 2
+        return image.crop((x, y, x + side, y + side))
+    if settings.fit == "pad":
+        side = max(width, height)
+        red, green, blue = (int(mean * 255) for mean in settings.mean)
+        square = Image.new("RGB", (side, side), (red, green, blue))
+        square.paste(image, ((side - width) // 2, (side - height) // 2))
+        return square
+    return image
 
 
 def layout(width: int, height: int, tiles: ImageTiles) -> tuple[int, int]:

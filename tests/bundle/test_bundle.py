@@ -215,8 +215,8 @@ def test_the_examples_have_every_field() -> None:
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "golden_sound",
         "template_bos", "auto_context", "state", "behind", "drafts", "lent", "lazy", "begin",
-        "draft_tokens", "draft_model", "both_ways", "slices", "kept", "fills", "parts", "experts",
-        "token_experts", "expert_arrays", "window", "windows", "padded", "margin",
+        "draft_tokens", "draft_model", "both_ways", "slices", "kept", "fills", "fit", "parts",
+        "experts", "token_experts", "expert_arrays", "window", "windows", "padded", "margin",
     }  # fmt: skip
     names = {name for fields in FIELDS.values() for _, name in fields} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

@@ -14,6 +14,7 @@ from tests.baker import (
     small_gemma4_unified,
     small_internvl,
     small_lfm2vl,
+    small_llava,
     small_mistral3,
     small_qwen3vl,
     small_qwen25vl,
@@ -155,6 +156,16 @@ MODELS: Mapping[str, ImageModel] = {
         row_width=small_internvl.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), "And this?", (9, 9)),
         restored=0,
+    ),
+    # Images are cropped to their middle.
+    "llava": ImageModel(
+        write=small_llava.small_llava,
+        side=small_llava.SIDE,
+        row_width=small_llava.CONFIG.hidden,
+        question=((100, 60), (20, 50), "What is this?", (9, 9), "And this?"),
+        precision="f32",
+        restored=0,
+        nightly=True,
     ),
     # The lines of an image end with a token. An image of several lines is first and last.
     "mistral3-images": ImageModel(

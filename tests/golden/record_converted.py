@@ -22,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from tests.models.families.cases import CASES
 from tests.models.families.converted_files import (
     NOT_CONVERTED,
+    OF_OLDER_SCRIPT,
     PROJECTOR,
     Converted,
     converted,
@@ -123,7 +124,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     kinds = {"nomic-bert": "WordPiece", "nomic-moe": "Unigram", "jina-v3": "Unigram"}
     kind = next((kinds[start] for start in kinds if name.startswith(start)), "BPE")
     model = {"type": kind, "vocab": vocabulary, "merges": []}
-    added = [{"content": "[IMG_BREAK]", "id": 95}] if name.startswith("mistral3-images") else []
+    is_pixtral = name.startswith(("mistral3-images", "pixtral"))
+    added = [{"content": "[IMG_BREAK]", "id": 95}] if is_pixtral else []
     tokenizer = {"added_tokens": added, "model": model}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
@@ -212,6 +214,7 @@ def main(source: str, *names: str) -> None:
             model.set_vocab = set_vocab
     every = [name for name in (*CASES, *ENCODER_CASES) if name not in NOT_CONVERTED]
     every += [f"{name}{PROJECTOR}" for name in (*IMAGE_NAMES, *GRID_NAMES, *SOUND_NAMES)]
+    every = [name for name in every if name.removesuffix(PROJECTOR) not in OF_OLDER_SCRIPT]
     kept = converted_names() if names else set()
     recordings = {name: converted(name) for name in every if name in kept}
     for name in names or every:

@@ -20,6 +20,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from typing_extensions import override
@@ -30,6 +31,7 @@ from tests.baker import (
     small_gemma4_sound,
     small_internvl,
     small_lfm2vl,
+    small_llava,
     small_mistral3,
     small_qwen35,
     small_smolvlm,
@@ -68,12 +70,7 @@ def processor(name: str, folder: Path) -> Any:
     """The processor of a folder."""
     file = str(folder / "tokenizer.json")
     if name == "smolvlm":
-        return transformers.Idefics3Processor(
-            Idefics3ImageProcessorPil.from_pretrained(folder),
-            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
-            image_seq_len=small_smolvlm.ROWS,
-            chat_template=small_smolvlm.TEMPLATE,
-        )
+        return _smolvlm_processor(folder)
     if name in ("qwen2.5-vl-images", "qwen3-vl-images", "qwen3.5-images"):
         return _QwenProcessor(folder)
     if name in ("gemma4-images", "gemma4-blocks"):
@@ -90,6 +87,8 @@ def processor(name: str, folder: Path) -> Any:
             spatial_merge_size=small_mistral3.MERGED,
             chat_template=small_mistral3.TEMPLATE,
         )
+    if name == "llava":
+        return _llava_processor(folder)
     if name == "internvl":
         return transformers.InternVLProcessor(
             GotOcr2ImageProcessorPil.from_pretrained(folder),
@@ -113,6 +112,26 @@ def processor(name: str, folder: Path) -> Any:
         ),
         image_seq_length=small_gemma3.ROWS,
         chat_template=small_gemma3.TEMPLATE,
+    )
+
+
+def _smolvlm_processor(folder: Path) -> Any:
+    return transformers.Idefics3Processor(
+        Idefics3ImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
+        image_seq_len=small_smolvlm.ROWS,
+        chat_template=small_smolvlm.TEMPLATE,
+    )
+
+
+def _llava_processor(folder: Path) -> Any:
+    return transformers.LlavaProcessor(
+        LlavaImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
+        patch_size=small_llava.CONFIG.patch_size,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=small_llava.TEMPLATE,
     )
 
 

@@ -12,9 +12,10 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2Im
 from transformers.models.idefics3.image_processing_pil_idefics3 import (
     Idefics3ImageProcessorPil,
 )
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
 from tests.baker.small_smolvlm import pixels
-from tests.server.images.test_squares import EDGE, FILE, MAX_TILES, SIDE, SIZES, name
+from tests.server.images.test_squares import EDGE, FILE, FITTED, MAX_TILES, SIDE, SIZES, name
 
 
 def main() -> None:
@@ -36,6 +37,14 @@ def main() -> None:
     for size in SIZES:
         cut = tiles(Image.fromarray(pixels(*size)), return_tensors="np")["pixel_values"]
         recorded[f"tiles.{name(size)}"] = np.moveaxis(cut, 1, 3).astype(np.uint8)
+    for fit in ("crop", "pad"):
+        one = LlavaImageProcessorPil(
+            size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE},
+            do_pad=fit == "pad", image_mean=FITTED.mean, do_normalize=False, do_rescale=False,
+        )  # fmt: skip
+        for size in SIZES:
+            (square,) = one(Image.fromarray(pixels(*size)), return_tensors="np")["pixel_values"]
+            recorded[f"{fit}.{name(size)}"] = np.moveaxis(square, 0, 2).astype(np.uint8)
     np.savez_compressed(FILE, **recorded)
 
 

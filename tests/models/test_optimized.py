@@ -89,6 +89,8 @@ IMAGES = {
     "qwen2vl-images": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
+    "pixtral": "image_16",
+    "llava": "image",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
     "voxtral": "sound_16",
@@ -109,6 +111,16 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
         "rope": 4,
         "gated_silu": 2,
         "add_norm": 4,
+    },
+    # Of two layers, the first one is read.
+    "llava": {"stacked_heads": 1, "matrix": 7, "full_attention": 1},
+    "pixtral": {
+        "stacked_heads": 2,
+        "matrix": 13,
+        "full_attention": 2,
+        "rope": 4,
+        "gated_silu": 2,
+        "add_norm": 3,
     },
     "mistral3-images": {
         "stacked_heads": 2,

@@ -198,6 +198,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "output_bias": True, "tied": False, "head_bias": True, "noise": 0.01,
         "original_context": 64,
     },
+    "llava": {**SMALL_TOWER, "layers_read": 1, "tower_activation": "quick_gelu"},
+    "pixtral": {**SMALL_PIXTRAL, "has_merger": False},
     "qwen2": {"attention_bias": True},
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},

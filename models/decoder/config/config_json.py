@@ -48,7 +48,7 @@ _TOWERS = frozenset(
     "language_model_only "
     "mm_tokens_per_image multimodal_projector_bias projector_hidden_act spatial_merge_size "
     "video_token_id vision_config vision_end_token_id vision_feature_layer "
-    "vision_soft_tokens_per_image vision_start_token_id".split()
+    "vision_feature_select_strategy vision_soft_tokens_per_image vision_start_token_id".split()
 )
 
 

@@ -75,13 +75,13 @@ class GgufMetadata(TypedKeys):
         *,
         axis: int,
         tower: TowerKind = "vision",
-        activation: Activation = "gelu",
+        activation: Activation | None = "gelu",
     ) -> ProjectorMetadata:
         """The keys of a tower in the projector file with this type.
 
         `tensor` is the matrix of the projection, which has the hidden width of the text model along
-        an axis. `activation` is the tower's. Raises ConfigError for a projector of another type or
-        width, or if there is none.
+        an axis. `activation` is the tower's. Raises OtherFamily for a projector of another type,
+        or ConfigError for one of another width, or if there is none.
         """
         keys = ProjectorMetadata(self._metadata, type_, tower, activation)
         self._projectors.append(keys)

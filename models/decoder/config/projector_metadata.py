@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import ConfigError, OtherFamily
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ProjectorMetadata(TypedKeys):
     metadata  all keys of the weights
     type      the value that `clip.projector_type` must have
     tower     which of a file's towers it is; keys of another one are ignored
-    activation  of the tower for images
+    activation  of the tower for images; None: the caller reads it
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ProjectorMetadata(TypedKeys):
         metadata: Mapping[str, Any],
         type_: str,
         tower: TowerKind,
-        activation: Activation = "gelu",
+        activation: Activation | None = "gelu",
     ) -> None:
         data = {
             key.removeprefix(PREFIX): value
@@ -63,15 +63,15 @@ class ProjectorMetadata(TypedKeys):
             if kind != tower:
                 self.ignore(*(key for key in data if key.startswith(starts)))
         self.ignore(*_IGNORED)
-        usual = self.text("projector_type", default="")
+        usual = self.text("projector_type", default="mlp")
         name = self.text(f"{tower}.projector_type", default=usual)
         if name != type_:
-            raise ConfigError(
+            raise OtherFamily(
                 f"clip.projector_type: got {name!r:.80}, expected {type_}; specify the projector "
                 "of this model with --mmproj"
             )
         flags = {f"has_{tower}_encoder": True}
-        if tower == "vision":
+        if tower == "vision" and activation is not None:
             flags |= {f"use_{name}": name == activation for name in ("gelu", "silu")}
         for key, expected in flags.items():
             if self.flag(key, default=expected) != expected:

@@ -30,9 +30,12 @@ NOT_CONVERTED = {
     "gemma4-moe-images-blocks", "hunyuan-moe-alpha", "gte", "gte-cls",
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
-    "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
+    "llava-llava", "pixtral-pixtral", "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
     "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
 }  # fmt: skip
+
+# Cases whose projector llama.cpp's converter does not know: an older script of it does.
+OF_OLDER_SCRIPT = ("llava-llava",)
 
 # What follows the name of a case whose projector of images is recorded.
 PROJECTOR = ".projector"

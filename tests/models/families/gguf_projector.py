@@ -29,11 +29,18 @@ TYPES = {
     "qwen3vlmoe-images": "qwen3vl_merger",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
+    "pixtral": "pixtral", "llava": "mlp",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger",
 }  # fmt: skip
 _SILU = ("pixtral", "qwen2.5vl_merger")  # types whose towers have this activation, and no GELU
-_PIXELS = {"internvl": IMAGENET, "pixtral": CLIP, "qwen2.5vl_merger": CLIP, "qwen2vl_merger": CLIP}
+_PIXELS = {
+    "internvl": IMAGENET,
+    "mlp": CLIP,
+    "pixtral": CLIP,
+    "qwen2.5vl_merger": CLIP,
+    "qwen2vl_merger": CLIP,
+}
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {
     "linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln", "mlp.0": "mm.0",
@@ -54,7 +61,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         if type_ in _SILU:
             writer.add_vision_use_silu(True)
         elif type_ != "qwen2vl_merger":
-            writer.add_vision_use_gelu(True)
+            writer.add_vision_use_gelu(type_ != "mlp")
     writer.add_vision_projection_dim(config.hidden)
     source = SafetensorsSource(folder)
     add, tensors = _WRITERS.get(type_, (_add_square, _tensors))
@@ -69,7 +76,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     hidden, ffn, heads = sizes
     writer.add_vision_embedding_length(hidden)
     writer.add_vision_feed_forward_length(ffn)
-    writer.add_vision_block_count(layers)
+    writer.add_vision_block_count(getattr(config, "layers_read", layers))
     writer.add_vision_head_count(heads)
     # Gemma 4 normalizes pixels itself.
     mean, std = ((0.0,) * 3, (1.0,) * 3) if type_.startswith("gemma4") else _PIXELS.get(type_, HALF)
@@ -95,6 +102,15 @@ def _add_square(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_vision_projector_scale_factor(pooled)
 
 
+def _add_llava(writer: gguf.GGUFWriter, config: Any) -> None:
+    """As llama.cpp's script for LLaVA, which its converter does not know."""
+    writer.add_vision_image_size(config.image_size)
+    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+    writer.add_bool("clip.has_text_encoder", False)
+    writer.add_bool("clip.has_llava_projector", True)
+    writer.add_array("clip.vision.feature_layer", [config.layers_read])
+
+
 def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(config.table_side * config.patch_size)
     writer.add_vision_attention_layernorm_eps(1e-6)
@@ -112,7 +128,8 @@ def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
 def _add_pixtral(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(config.longest_edge)
     writer.add_vision_attention_layernorm_eps(1e-5)
-    writer.add_vision_spatial_merge_size(config.merged_patches)
+    if config.has_merger:
+        writer.add_vision_spatial_merge_size(config.merged_patches)
 
 
 def _add_qwen25(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -174,6 +191,22 @@ def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[st
         stored = names.get_name(usual, ends)
         assert stored is not None, name
         yield stored, values
+
+
+def _llava_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Without what is not read: the last layer, and the norm after it."""
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
+    projector = {"linear_1": "mm.0", "linear_2": "mm.2"}
+    for name in filter(is_of_tower, source.names()):
+        _, _, inner = name.rpartition("vision_tower.")
+        *_, module, suffix = name.split(".")
+        if module in projector:
+            yield f"{projector[module]}.{suffix}", source.read(name)
+        elif module != "post_layernorm" and f"layers.{layers - 1}." not in name:
+            inner = inner.removeprefix("vision_model.")
+            stored = names.get_name(f"vision_tower.vision_model.{inner}", (".weight", ".bias"))
+            assert stored is not None, name
+            yield stored, source.read(name)
 
 
 def _pixtral_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -277,6 +310,7 @@ _WRITERS = {
     "qwen2vl_merger": (_add_qwen2, _qwen25_tensors),
     "qwen2.5vl_merger": (_add_qwen25, _qwen25_tensors),
     "internvl": (_add_square, _intern_tensors),
+    "mlp": (_add_llava, _llava_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),

@@ -48,7 +48,8 @@ def sizes_of(name: str) -> tuple[int, int]:
     """Pixels of a side of a patch of a case, and patches of a side of a square."""
     tower = CASES[name].tower
     vision = tower["vision_config"]
-    merged = tower.get("downsample_factor", vision.get("pooling_kernel_size", 2))
+    usual = 1 if CASES[name].config == "LlavaConfig" else 2
+    merged = tower.get("downsample_factor", vision.get("pooling_kernel_size", usual))
     return vision["patch_size"], merged
 
 
@@ -81,7 +82,7 @@ def processor_of(name: str) -> Any:
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)
-    if CASES[name].config == "Mistral3Config":
+    if CASES[name].config in ("LlavaConfig", "Mistral3Config"):
         return PixtralImageProcessorPil(patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Gemma4"):
         return Gemma4ImageProcessorPil(

@@ -71,6 +71,19 @@ PIXTRAL_TOWER: Mapping[str, Any] = {
         "hidden_act": "silu",
     },
 }  # fmt: skip
+# Two patches in a row; three layers, the last of which is not read.
+CLIP_TOWER: Mapping[str, Any] = {
+    "image_token_index": 96, "image_seq_length": 4,
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 10, "patch_size": 5,
+        "layer_norm_eps": 1e-4,
+    },
+}  # fmt: skip
+LLAVA_PIXTRAL: Mapping[str, Any] = {
+    "image_token_index": 96, "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
+    "vision_config": PIXTRAL_TOWER["vision_config"],
+}  # fmt: skip
 # Patches of 16 x 16 pixels and three layers, for llama.cpp's converter; 5 x 5 positions.
 LFM2_TOWER: Mapping[str, Any] = {
     "image_token_id": 96, "downsample_factor": 2, "projector_hidden_size": 40,
@@ -274,6 +287,11 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         "mistral3-images", "Mistral3Config",
         {**PIXTRAL_TOWER, "multimodal_projector_bias": True, "tie_word_embeddings": False},
         {"mistral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
+    ),
+    ("llava", "LlavaConfig", CLIP_TOWER, {"llava": {"model_type": "llama"}}),
+    (
+        "pixtral", "LlavaConfig", LLAVA_PIXTRAL,
+        {"pixtral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
     ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (

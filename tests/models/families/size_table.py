@@ -8,10 +8,10 @@ from hearthd.models.dsl.functions.routing import CHOSEN, SIGMOID
 from tests.models.families.autumn_sizes import AUTUMN_SIZES
 from tests.models.families.encoder_sizes import ENCODER_SIZES
 from tests.models.families.expert_sizes import EXPERT_SIZES
+from tests.models.families.image_model_sizes import IMAGE_MODEL_SIZES
 from tests.models.families.layer_norm_sizes import LAYER_NORM_SIZES
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import (
-    DEEPSTACK_TOWER,
     GEMMA4,
     GEMMA4_IMAGES,
     GEMMA4_MOE,
@@ -33,6 +33,7 @@ SIZES: Mapping[str, Size] = {
     **AUTUMN_SIZES,
     **ENCODER_SIZES,
     **EXPERT_SIZES,
+    **IMAGE_MODEL_SIZES,
     **LAYER_NORM_SIZES,
     **SOUND_SIZES,
     # tiiuae/Falcon3-1B-Instruct
@@ -234,12 +235,6 @@ SIZES: Mapping[str, Size] = {
         3072, 9216, 32, 8, 128, 131072,
         rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
     ),
-    "ministral3-images": decoder(
-        3072, 9216, 32, 8, 128, 131072,
-        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
-        patch_size=14, merged_patches=2, longest_edge=1540, tower_layers=2, tower_hidden=1024,
-        tower_ffn=4096, tower_heads=16, tower_rope_base=1e4, projector_bias=False,
-    ),
     # mistralai/Mistral-7B-v0.1
     "mistral": decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
@@ -264,25 +259,8 @@ SIZES: Mapping[str, Size] = {
     "qwen2.5": decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
     # Qwen/Qwen2.5-VL-3B-Instruct
     "qwen2.5-vl": decoder(2048, 11008, 16, 2, 128, 151936, attention_bias=True),
-    # Qwen/Qwen2-VL-2B-Instruct
-    "qwen2-vl-images": decoder(
-        1536, 8960, 12, 2, 128, 151936,
-        attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
-        tower_layers=2, tower_hidden=1280, tower_ffn=5120, tower_heads=16,
-    ),
-    # Qwen/Qwen2.5-VL-3B-Instruct
-    "qwen2.5-vl-images": decoder(
-        2048, 11008, 16, 2, 128, 151936,
-        attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
-        window_squares=4, attends_to_all=(False, True), tower_layers=2, tower_hidden=1280,
-        tower_ffn=3420, tower_heads=16,
-    ),
     # Qwen/Qwen3-VL-2B-Instruct
     "qwen3-vl": decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6),
-    "qwen3-vl-images": decoder(
-        2048, 6144, 16, 8, 128, 151936,
-        rope_base=5e6, **DEEPSTACK_TOWER,
-    ),
     # ByteDance-Seed/Seed-OSS-36B-Instruct
     "seed-oss": decoder(
         5120, 27648, 80, 8, 128, 155136, rope_base=1e7, tied=False, attention_bias=True
@@ -294,12 +272,6 @@ SIZES: Mapping[str, Size] = {
         2048, 6144, 32, 4, 128, 151936,
         rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
         normalized=True, routed=(True, True),
-    ),
-    "qwen3-vl-moe-images": decoder(
-        2048, 6144, 32, 4, 128, 151936,
-        rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
-        normalized=True, routed=(True, True),
-        **DEEPSTACK_TOWER,
     ),
     # Qwen/Qwen3-Next-80B-A3B-Instruct
     "qwen3-next": decoder(

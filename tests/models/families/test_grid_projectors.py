@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ from tests.models.families.test_families import about, close
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from hearthd.models.decoder.architecture import Architecture
 
@@ -58,16 +61,24 @@ def test_a_pair_of_gguf_files_holds_the_tower_of_the_folder(name: str, tmp_path:
     same = ours.config_of(pair, family.name)
     for field in fields_of_tower(family):
         assert getattr(same, field) == about(getattr(config, field)), field
-    kept = tmp_path / "pair"
+    rows = rows_of_first_image(pair, family, tmp_path, name)
+    close(rows, recorded(name).rows[: len(rows)], 1e-4)
+
+
+def rows_of_first_image(
+    pair: ProjectedGguf, family: Architecture[Any], folder: Path, name: str
+) -> NDArray[np.float32]:
+    """The rows of the first image of a case."""
+    config = ours.config_of(pair, family.name)
+    kept = folder / "pair"
     kept.mkdir()
     options = replace(ours.OPTIONS, image_rows=(GRIDS[0][0] * GRIDS[0][1],))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ours, "OPTIONS", options)
-        program, parameters = ours.parameters_of(pair, family.name, same, kept)
-    settings: Any = family.image_input(same, pair.metadata())
+    with patch.object(ours, "OPTIONS", options):
+        program, parameters = ours.parameters_of(pair, family.name, config, kept)
+    settings: Any = family.image_input(config, pair.metadata())
     (graph,) = (graph for point, graph in program.entry_points if point.kind == "image")
     (rows,) = evaluate(graph, [*patches_of(pixels(name)[0], settings)], parameters)
-    close(rows, recorded(name).rows[: len(rows)], 1e-4)
+    return np.asarray(rows)
 
 
 @pytest.mark.parametrize("name", first_by_day(GRID_NAMES, 3))
@@ -138,11 +149,39 @@ def test_a_family_without_sound_leaves_the_tower_for_it_out(tmp_path: Path) -> N
     assert not read & of_sound
 
 
-def test_the_row_of_the_token_after_a_line_is_not_read() -> None:
+@pytest.mark.parametrize("architecture", ["mistral3-images", "pixtral"])
+def test_the_row_of_the_token_after_a_line_is_not_read(architecture: str) -> None:
     """Files that are converted from Mistral's own format have it."""
-    tensors = ARCHITECTURES["mistral3-images"].tensors
+    tensors = ARCHITECTURES[architecture].tensors
     assert tensors.is_other_part("v.token_embd.img_break")
     assert not tensors.is_other_part("v.pre_ln.weight")
+
+
+def test_mistral_small_with_the_architecture_of_llama_is_read(tmp_path: Path) -> None:
+    """The tower is the same as in the folder, with a projector that joins squares."""
+    name = "mistral3-images-mistral"
+    write_folder(recorded_case(name), tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "mistral3-images")
+    family = ARCHITECTURES["pixtral"]
+    as_llama = {field.name: getattr(config, field.name) for field in fields(family.config)}
+    text = open_weights(write_gguf(tmp_path, "pixtral", family.config(**as_llama)))
+    path = write_projector(tmp_path, tmp_path / "mmproj.gguf", "mistral3-images", config)
+    pair = ProjectedGguf(text, path)
+    assert identify(pair, None).architecture == "pixtral"
+    rows = rows_of_first_image(pair, family, tmp_path, name)
+    close(rows, recorded(name).rows[: len(rows)], 1e-4)
+
+
+def test_a_projector_of_no_family_of_the_text_model_is_refused(tmp_path: Path) -> None:
+    """Without its towers the text model would be another family."""
+    write_folder(recorded_case("pixtral-pixtral"), tmp_path)
+    pair = pair_of("pixtral-pixtral", tmp_path)
+    metadata = {**pair.metadata(), "clip.projector_type": "ldp"}
+    with (
+        patch.object(pair, "metadata", lambda: metadata),
+        pytest.raises(ConfigError, match=r"as smolvlm: clip\.projector_type: got 'ldp', expected"),
+    ):
+        identify(pair, None)
 
 
 def test_the_frames_of_a_convolution_are_joined(tmp_path: Path) -> None:

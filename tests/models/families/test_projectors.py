@@ -17,7 +17,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import CASES
-from tests.models.families.converted_files import PROJECTOR, converted, digest
+from tests.models.families.converted_files import OF_OLDER_SCRIPT, PROJECTOR, converted, digest
 from tests.models.families.family_recording import recorded as recorded_case
 from tests.models.families.family_recording import write_folder
 from tests.models.families.gguf_files import write_gguf
@@ -43,7 +43,8 @@ def test_a_pair_of_gguf_files_holds_the_model_of_the_folder(name: str, tmp_path:
     assert pair.files() == (*text.files(), projector)
 
     same: Any = ours.config_of(pair, architecture)
-    for key, value in asdict(config).items():
+    stored = asdict(config) | {"tower_layers": getattr(config, "layers_read", config.tower_layers)}
+    for key, value in stored.items():
         expected_value = pytest.approx(value) if isinstance(value, float) else value
         assert getattr(same, key) == expected_value, key
     kept = tmp_path / "pair"
@@ -59,7 +60,7 @@ def test_a_pair_of_gguf_files_holds_the_model_of_the_folder(name: str, tmp_path:
     close(rows, recorded(name).rows[0], 2e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_OLDER_SCRIPT])
 def test_a_tower_as_llamacpps_converter_writes_it_is_read(name: str, tmp_path: Path) -> None:
     """It has the keys and the tensors of the file that the tests write."""
     architecture = CASES[name].architecture

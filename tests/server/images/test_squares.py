@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -59,6 +60,23 @@ def test_tiles_are_those_of_transformers(size: tuple[int, int]) -> None:
     assert actual.shape == expected.shape
     assert np.abs(actual.astype(int) - expected).max() <= 1
     assert TILED.text(cut.rows, cut.columns) == f"<b>{'<r>' * len(actual)}<e>"
+
+
+# As LLaVA 1.5 reads images, and as transformers crops them for it by default.
+FITTED = replace(TILED, tiles=None, mean=(0.48, 0.46, 0.41))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=name)
+@pytest.mark.parametrize("fit", ["crop", "pad"])
+def test_squares_of_a_middle_or_with_padding_are_those_of_transformers(
+    fit: Literal["crop", "pad"], size: tuple[int, int]
+) -> None:
+    with np.load(FILE) as recorded:
+        expected = recorded[f"{fit}.{name(size)}"]
+    cut = squares(Image.fromarray(pixels(*size)), replace(FITTED, fit=fit))
+    (actual,) = cut.pixels
+    assert actual.shape == expected.shape == (SIDE, SIDE, 3)
+    assert np.abs(actual.astype(int) - expected).max() <= 1
 
 
 def test_an_image_without_a_longest_edge_is_one_square() -> None:

@@ -1,0 +1,57 @@
+"""Published sizes of models that read images: see size_table.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.models.families.size import Size, decoder
+from tests.models.families.size_fields import DEEPSTACK_TOWER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+IMAGE_MODEL_SIZES: Mapping[str, Size] = {
+    # llava-hf/llava-1.5-7b-hf
+    "llava": decoder(
+        4096, 11008, 32, 32, 128, 32064,
+        tied=False, image_size=336, patch_size=14, tower_layers=3, layers_read=2,
+        tower_hidden=1024, tower_ffn=4096, tower_heads=16, tower_norm_eps=1e-5,
+        tower_activation="quick_gelu",
+    ),
+    # mistralai/Ministral-3-3B-Instruct-2512
+    "ministral3-images": decoder(
+        3072, 9216, 32, 8, 128, 131072,
+        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
+        patch_size=14, merged_patches=2, longest_edge=1540, tower_layers=2, tower_hidden=1024,
+        tower_ffn=4096, tower_heads=16, tower_rope_base=1e4, projector_bias=False,
+    ),
+    # mistral-community/pixtral-12b
+    "pixtral": decoder(
+        5120, 14336, 32, 8, 128, 131072,
+        tied=False, rope_base=1e9, patch_size=16, merged_patches=1, longest_edge=1024,
+        tower_layers=2, tower_hidden=1024, tower_ffn=4096, tower_heads=16, tower_rope_base=1e4,
+        projector_bias=True, has_merger=False,
+    ),
+    # Qwen/Qwen2-VL-2B-Instruct
+    "qwen2-vl-images": decoder(
+        1536, 8960, 12, 2, 128, 151936,
+        attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
+        tower_layers=2, tower_hidden=1280, tower_ffn=5120, tower_heads=16,
+    ),
+    # Qwen/Qwen2.5-VL-3B-Instruct
+    "qwen2.5-vl-images": decoder(
+        2048, 11008, 16, 2, 128, 151936,
+        attention_bias=True, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
+        window_squares=4, attends_to_all=(False, True), tower_layers=2, tower_hidden=1280,
+        tower_ffn=3420, tower_heads=16,
+    ),
+    # Qwen/Qwen3-VL-2B-Instruct
+    "qwen3-vl-images": decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6, **DEEPSTACK_TOWER),
+    # Qwen/Qwen3-VL-30B-A3B-Instruct
+    "qwen3-vl-moe-images": decoder(
+        2048, 6144, 32, 4, 128, 151936,
+        rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
+        normalized=True, routed=(True, True),
+        **DEEPSTACK_TOWER,
+    ),
+}  # fmt: skip
