@@ -5,7 +5,9 @@ python -m tests.models.families.whisper_sounds
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +18,7 @@ from tests.models.families.cases import CASES
 from tests.models.families.image_cases import VOXTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,54 +82,77 @@ def recorded(name: str) -> Heard:
         return Heard(*(arrays[f"{name}.{field}"] for field in Heard._fields))
 
 
-def computed(name: str, folder: Path) -> Heard:
-    """What the model in a folder computes."""
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Sounds in a prompt.
+
+    prompt     the ids, by the rows of each sound, with `token` for each row
+    extractor  settings of the WhisperFeatureExtractor
+    """
+
+    sounds: Sequence[NDArray[np.float32]]
+    prompt: Callable[[Sequence[int]], Sequence[int]]
+    token: int = SOUND
+    extractor: Mapping[str, Any] = field(default_factory=lambda: EXTRACTOR)
+
+    def extracted(self, sounds: Sequence[NDArray[np.float32]], **options: Any) -> Any:
+        """What the extractor makes of sounds."""
+        extractor = self.loaded
+        return extractor([*sounds], sampling_rate=RATE, return_tensors="pt", **options)
+
+    @property
+    def loaded(self) -> Any:
+        """The extractor."""
+        import transformers
+
+        return transformers.WhisperFeatureExtractor.from_dict(dict(self.extractor))
+
+
+def computed(name: str, folder: Path, question: Question | None = None) -> Heard:
+    """What the model in a folder, of the architecture of a case, computes."""
     import torch
 
+    asked = Question(sounds=sounds_of(name), prompt=prompt) if question is None else question
     with torch.no_grad():
-        return _COMPUTED[name](name, folder)
+        return _COMPUTED[name](asked, folder)
 
 
-def _extracted(audio: Any, **options: Any) -> Any:
-    """What WhisperFeatureExtractor makes of sounds."""
-    import transformers
-
-    extractor = transformers.WhisperFeatureExtractor.from_dict(dict(EXTRACTOR))
-    return extractor(audio, sampling_rate=RATE, return_tensors="pt", **options)
-
-
-def _by_voxtral(name: str, folder: Path) -> Heard:
+def _by_voxtral(question: Question, folder: Path) -> Heard:
     import torch
     import transformers
 
-    extractor = transformers.WhisperFeatureExtractor.from_dict(dict(EXTRACTOR))
-    processor: Any = SimpleNamespace(feature_extractor=extractor)
+    processor: Any = SimpleNamespace(feature_extractor=question.loaded)
     features = [
         transformers.VoxtralProcessor._retrieve_input_features(
-            processor, [sound], EXTRACTOR["nb_max_frames"], sampling_rate=RATE, padding=True,
-            truncation=False, pad_to_multiple_of=WINDOW, return_tensors="pt",
+            processor, [sound], question.extractor["nb_max_frames"], sampling_rate=RATE,
+            padding=True, truncation=False, pad_to_multiple_of=question.extractor["n_samples"],
+            return_tensors="pt",
         )
-        for sound in sounds_of(name)
+        for sound in question.sounds
     ]  # fmt: skip
-    ids = prompt([25 * len(each) for each in features])
     joined = torch.cat(features)
+    rows = joined.shape[2] // 8  # of a window: four states, of two frames each
+    ids = question.prompt([rows * len(each) for each in features])
     flat = joined.transpose(1, 2).reshape(-1, joined.shape[1])
-    return _asked(folder, ids, flat, {"input_features": joined})
+    return _asked(folder, question.token, ids, flat, {"input_features": joined})
 
 
-def _by_qwen(name: str, folder: Path) -> Heard:
+def _by_qwen(question: Question, folder: Path) -> Heard:
     import torch
 
-    read = _extracted(sounds_of(name), padding="max_length", return_attention_mask=True)
+    read = question.extracted(question.sounds, padding="max_length", return_attention_mask=True)
     features, mask = read["input_features"], read["attention_mask"]
     counts = mask.sum(-1).tolist()
-    ids = prompt([(((count - 1) // 2 + 1) - 2) // 2 + 1 for count in counts])
+    ids = question.prompt([(((count - 1) // 2 + 1) - 2) // 2 + 1 for count in counts])
     behind = torch.nn.functional.pad(features, (0, 2)).transpose(1, 2)
     flat = torch.cat([x[: count + 2] for x, count in zip(behind, counts, strict=True)])
-    return _asked(folder, ids, flat, {"input_features": features, "feature_attention_mask": mask})
+    read = {"input_features": features, "feature_attention_mask": mask}
+    return _asked(folder, question.token, ids, flat, read)
 
 
-def _asked(folder: Path, ids: Sequence[int], features: Any, read: Mapping[str, Any]) -> Heard:
+def _asked(
+    folder: Path, token: int, ids: Sequence[int], features: Any, read: Mapping[str, Any]
+) -> Heard:
     """What a model of transformers answers to ids and the sounds that it reads."""
     import torch
 
@@ -140,15 +165,13 @@ def _asked(folder: Path, ids: Sequence[int], features: Any, read: Mapping[str, A
     tokens = torch.tensor([[*ids]])
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **read}
     logits = model(**inputs).logits[0, -1]
-    rows = embedded[0][tokens[0] == SOUND]
+    rows = embedded[0][tokens[0] == token]
     options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
     answer = model.generate(**inputs, **options)[0, len(ids) :]
     return Heard(features.numpy(), rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
 
 
-def _by_ultravox(name: str, folder: Path) -> Heard:
-    import json
-
+def _by_ultravox(question: Question, folder: Path) -> Heard:
     import torch
     from safetensors.torch import load_file
 
@@ -157,20 +180,21 @@ def _by_ultravox(name: str, folder: Path) -> Heard:
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     model = Ultravox(described, load_file(folder / "model.safetensors"))
     windows, rows = [], []
-    for sound in sounds_of(name):
+    for sound in question.sounds:
         padded = np.pad(sound, (0, max(0, 320 - len(sound))))
-        read = _extracted([padded], padding="longest", pad_to_multiple_of=160, truncation=False)
-        parts = read["input_features"][0].split(EXTRACTOR["nb_max_frames"], dim=1)
+        read = question.extracted(
+            [padded], padding="longest", pad_to_multiple_of=160, truncation=False
+        )
+        parts = read["input_features"][0].split(question.extractor["nb_max_frames"], dim=1)
         windows += [part.T for part in parts]
         rows.append(torch.cat([model.rows(part) for part in parts]))
-    ids = prompt([len(each) for each in rows])
-    embedded = model.text.get_input_embeddings()(torch.tensor([[*ids]]))
-    embedded[0, torch.tensor(ids) == SOUND] = torch.cat(rows)
+    ids = torch.tensor([[*question.prompt([len(each) for each in rows])]])
+    embedded = model.text.get_input_embeddings()(ids)
+    embedded[ids == question.token] = torch.cat(rows)
     logits = model.text(inputs_embeds=embedded).logits[0, -1]
     options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-    answer = model.text.generate(
-        inputs_embeds=embedded, attention_mask=torch.ones(embedded.shape[:2]), **options
-    )[0]
+    mask = torch.ones(embedded.shape[:2])
+    answer = model.text.generate(inputs_embeds=embedded, attention_mask=mask, **options)[0]
     return Heard(
         torch.cat(windows).numpy(),
         torch.cat(rows).numpy(),
