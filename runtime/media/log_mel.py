@@ -27,22 +27,34 @@ _BLOCK = 3000  # frames whose spectra are in memory at once: a window of Whisper
 
 
 def log_mel(
-    samples: NDArray[np.float32], *, mels: int, frames: int, lead: int = 0
+    samples: NDArray[np.float32],
+    *,
+    mels: int,
+    frames: int,
+    lead: int = 0,
+    mirrors_end: bool = False,
 ) -> NDArray[np.float32]:
     """The spectrogram f32 (mels, frames) of mono samples at SAMPLE_RATE, of frames of HOP samples.
 
     The first `lead` samples, at most MARGIN, come before the first frame; without them it is
-    mirrored. MARGIN samples behind the last frame are read. Missing samples are silence.
+    mirrored. MARGIN samples behind the last frame are read, or with `mirrors_end` mirrored, too.
+    Missing samples are silence.
     """
-    padded = np.zeros(lead + frames * HOP + MARGIN, np.float32)
-    used = samples[: len(padded)]
-    padded[: len(used)] = used
-    padded = np.pad(padded, (MARGIN - lead, 0), mode="reflect")
+    before = MARGIN - lead
+    padded = np.zeros(before + lead + frames * HOP + MARGIN, np.float32)
+    used = samples[: len(padded) - before]
+    padded[before : before + len(used)] = used
+    padded[:before] = padded[before + 1 : 2 * before + 1][::-1]
+    if mirrors_end:
+        padded[-MARGIN:] = padded[-2 * MARGIN - 1 : -MARGIN - 1][::-1]
     windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::HOP][:frames]
-    blocks = (windows[start : start + _BLOCK] for start in range(0, frames, _BLOCK))
-    log = np.concatenate([_log_bands(block, mels) for block in blocks], axis=1)
+    log = np.empty((mels, frames), np.float64)
+    for start in range(0, frames, _BLOCK):
+        log[:, start : start + _BLOCK] = _log_bands(windows[start : start + _BLOCK], mels)
     np.maximum(log, log.max() - _RANGE, out=log)
-    return np.asarray((log + 4.0) / 4.0, np.float32)
+    log += 4.0
+    log /= 4.0
+    return log.astype(np.float32)
 
 
 def _log_bands(windows: NDArray[np.float32], mels: int) -> NDArray[np.float64]:

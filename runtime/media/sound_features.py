@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.media.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
+from hearthd.runtime.media.log_mel import HOP, SAMPLE_RATE, log_mel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,13 +51,11 @@ def _whisper_windows(
     if settings.rows(count + margin) < 1:
         return []
     computed = -(-count // size) * size if settings.padded or margin else count
-    complete = np.zeros(computed * HOP, np.float32)
-    complete[: len(samples)] = samples
-    mirrored = np.pad(complete, (0, MARGIN), mode="reflect")
-    frames = np.ascontiguousarray(log_mel(mirrored, mels=settings.width, frames=computed).T)
+    frames = log_mel(samples, mels=settings.width, frames=computed, mirrors_end=True).T
     if margin:  # behind the last window are zeros, as the tower's convolutions pad it
         return [np.pad(frames, ((0, margin), (0, 0)))[: count + margin].copy()]
-    return [frames[start : start + size].copy() for start in range(0, computed, size)]
+    starts = range(0, computed, size)
+    return [np.ascontiguousarray(frames[start : start + size]) for start in starts]
 
 
 def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[np.float32], int]:
