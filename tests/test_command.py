@@ -328,6 +328,10 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             "hearth generate: .*'--max-tokens': expected greater than or equal to 1. See hearth ",
         ),
         (
+            ("generate", "x", "--top-k", "y"),
+            "hearth generate: --top-k: got 'y', expected a valid integer",
+        ),
+        (
             ("run", "x", "--threads", "y"),
             "hearth run: .*'--threads': expected a valid integer. See hearth run --help.",
         ),

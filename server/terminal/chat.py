@@ -105,14 +105,14 @@ class Chat:
         """Set a field of the next requests, as its flag does; raises BadFlag."""
         settable_field(name)
         options = self._options | {name: flags.value_of(ChatFields, name, text)}
-        self.fields = fields_of(ChatFields, options)
+        self.fields = fields_of(ChatFields, options, called=str)
         self._options = options
 
     def reset_field(self, name: str) -> None:
         """Set a field of the next requests to its default; raises BadFlag."""
         settable_field(name)
         self._options.pop(name, None)
-        self.fields = fields_of(ChatFields, self._options)
+        self.fields = fields_of(ChatFields, self._options, called=str)
 
     def set_system(self, text: str) -> None:
         """Replace the system message, or remove it if the text is empty; raises InvalidRequest."""

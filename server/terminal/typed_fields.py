@@ -1,6 +1,6 @@
 """The fields of a request, as they are typed: in flags, and after /set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 
 from hearthd import flags
 from hearthd.bundle.parsing.validation import expected
+from hearthd.flag_names import flag
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.generation_fields import GenerationFields
 
@@ -43,8 +44,10 @@ class ChatFields(GenerationFields):
 SETTABLE = tuple(name for name in ChatFields.model_fields if name not in NOT_HERE)
 
 
-def fields_of(schema: type[AnyFields], options: Mapping[str, Any]) -> AnyFields:
-    """The fields that flags set; raises BadFlag."""
+def fields_of(
+    schema: type[AnyFields], options: Mapping[str, Any], called: Callable[[str], str] = flag
+) -> AnyFields:
+    """The fields that flags set; raises BadFlag, whose message has a field as it is `called`."""
     try:
         # A flag's value is text. Only an API request must have numbers as JSON numbers.
         return schema.model_validate(flags.typed_values(schema, options), strict=False)
@@ -52,7 +55,7 @@ def fields_of(schema: type[AnyFields], options: Mapping[str, Any]) -> AnyFields:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"][:1]))
         raise flags.BadFlag(
-            f"{field}: got {problem['input']!r}, expected {expected(problem)}"
+            f"{called(field)}: got {problem['input']!r}, expected {expected(problem)}"
         ) from error
 
 
