@@ -134,9 +134,14 @@ def _parameter(name: str, field: FieldInfo, group: str | None) -> inspect.Parame
     section = _extra(field).get("group", group)
     is_switch = field.annotation is bool
     on, off = "" if _extra(field).get("only_off") else flag(name), flag(f"no_{name}")
+    description = field.description or ""
+    if is_switch and not on:  # the flag does the reverse of what the field says
+        description = f"Do not {description[:1].lower()}{description[1:]}"
+    else:
+        description += _default(field)
     option = typer.Option(
         f"{on} /{off}" if is_switch else flag(name),
-        help=f"{field.description}{_default(field)}",
+        help=description,
         metavar=None if is_switch else metavar(field),
         show_default=False,
         rich_help_panel=str(section) if section else None,

@@ -263,6 +263,18 @@ def test_left_out_fields_are_not_flags() -> None:
     assert CliRunner().invoke(app, ["--host", "x"]).exit_code == 2
 
 
+def test_a_flag_that_only_turns_off_says_so_in_the_help() -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @flags.takes(Settings, leave_out=frozenset(Settings.model_fields) - {"slots", "webui"})
+    def show(**_: Any) -> None:
+        """Has the flags."""
+
+    shown = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "--no-slots Do not report each slot at /slots. --" in shown
+
+
 def test_an_adapter_has_the_name_of_its_folder_or_file_or_another() -> None:
     paths = ["adapters/sql", "other=json", "v1.5", "orders.gguf"]
     assert adapter_folders(load({"bundle": "b", "lora": paths}).settings) == {
