@@ -123,9 +123,14 @@ def similar_path(path: Path) -> str:
 
 
 def similar_names(name: str, folder: Path | None = None) -> list[str]:
-    """The names of bundles in a folder that are similar to a name; all if none is."""
-    names = [path.name for path in bundles_in(home(folder))]
-    return difflib.get_close_matches(name, names) or names
+    """The names of bundles in a folder that begin with a name or are similar; all if none is."""
+    return similar(name, [path.name for path in bundles_in(home(folder))])
+
+
+def similar(name: str, names: list[str]) -> list[str]:
+    """The names that begin with a name, and those that are similar; all if none is."""
+    longer = (other for other in names if other.lower().startswith(name.lower()))
+    return list(dict.fromkeys((*longer, *difflib.get_close_matches(name, names)))) or names
 
 
 def completed_names(incomplete: str) -> list[str]:

@@ -132,6 +132,16 @@ def _stored(model: str) -> Weights:
     return Weights(str(stored.path), stored.path, stored.name)
 
 
+def _stored_suggestion(model: str) -> str:
+    """The end of an error for the name of a model that Ollama has; empty for another text."""
+    from hearthd.baker.weights.ollama_store import PREFIX
+
+    with contextlib.suppress(NotABundle, ModuleNotFoundError):
+        _stored(f"{PREFIX}{model}")
+        return f"; did you mean {PREFIX}{model}?"
+    return ""
+
+
 def _named(model: str, folder: Path, home: Path | None) -> Weights:
     """The weights of an installed package for a name; raises NotABundle."""
     from hearthd.baker.hub.reference import suggestion
@@ -139,7 +149,7 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     missing = f"{model}: not a bundle: there is no such path"
     similar = bundle_home.similar_path(folder)
     if meant := suggestion(model):
-        raise NotABundle(f"{missing}{similar or meant}")
+        raise NotABundle(f"{missing}{_stored_suggestion(model) or similar or meant}")
     if len(folder.parts) > 1 or folder.suffix == ".gguf":  # a path, and not a name
         raise NotABundle(f"{missing}{similar or '; check its spelling and the current folder'}")
     with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
@@ -181,4 +191,4 @@ def _similar_names(model: str, home: Path | None) -> list[str]:
 
     models = {name for name, sizes in recipes().items() if any(each.weights for each in sizes)}
     names = sorted(models.union(bundle_home.similar_names(model, home)))
-    return difflib.get_close_matches(model, names) or names
+    return bundle_home.similar(model, names)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.bundle import NotABundle
-from hearthd.bundle.bundle_home import typed_path
+from hearthd.bundle import MANIFEST, NotABundle
+from hearthd.bundle.bundle_home import similar_names, typed_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,3 +42,12 @@ def test_a_folder_that_is_named_with_a_tilde_is_found(
 def test_a_text_that_cannot_be_a_path_is_refused(text: str, message: str) -> None:
     with pytest.raises(NotABundle, match=message):
         typed_path(text)
+
+
+def test_a_name_of_which_only_the_start_was_typed_is_suggested(tmp_path: Path) -> None:
+    for name in ("gemma-3-270m-q4_k_m", "smollm2", "smollm3-q4"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MANIFEST).touch()
+    assert similar_names("Gemma-3", tmp_path) == ["gemma-3-270m-q4_k_m"]
+    assert similar_names("smollm", tmp_path) == ["smollm2", "smollm3-q4"]
+    assert len(similar_names("other", tmp_path)) == 3

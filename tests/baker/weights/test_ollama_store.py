@@ -11,6 +11,8 @@ import pytest
 from hearthd.baker.weights import ollama_store
 from hearthd.baker.weights.ollama_store import find_stored
 from hearthd.baker.weights.source import NoWeights
+from hearthd.bundle import NotABundle
+from hearthd.find_or_bake import find
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +126,14 @@ def test_a_damaged_folder_is_one_sentence(store: Path) -> None:
         manifest.write_text(text)
         with pytest.raises(NoWeights, match=r"cannot read .*; pull it with `ollama pull` again"):
             find_stored("ollama:b")
+
+
+def test_a_name_without_the_prefix_is_suggested_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    store_model(tmp_path / "ollama", "library/gemma3/270m", b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Gemma3-270m").mkdir()  # a similar name
+    with pytest.raises(NotABundle, match=r"such path; did you mean ollama:gemma3:270m\?$"):
+        find("gemma3:270m", tmp_path, {})
