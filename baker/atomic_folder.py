@@ -104,7 +104,7 @@ def _too_small(out: Path, size: int) -> str:
     free = shutil.disk_usage(out.parent).free
     return (
         f"the bundle needs about {size / 1e6:.0f} MB, and {out.parent} has {free / 1e6:.0f} MB "
-        "free; free disk space, or choose another --out"
+        "free; free disk space, or choose another folder"
     )
 
 

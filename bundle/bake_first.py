@@ -21,5 +21,8 @@ def bake_first(path: Path) -> str:
     is_bundle = os.path.exists(path / MANIFEST)  # noqa: PTH110
     has_config = os.path.isfile(path / WEIGHTS_CONFIG)  # noqa: PTH113
     if not is_bundle and (path.suffix == _GGUF or has_config):
-        return f"; it has weights: bake them with `hearth bake {shlex.quote(str(path))}`"
+        return (
+            "; it has weights: give their bundle, as `hearth list` shows it, or bake them with "
+            f"`hearth bake {shlex.quote(str(path))}`"
+        )
     return ""

@@ -19,7 +19,10 @@ def remove_bundle(folder: Path) -> int:
     Raises NotABundle for a folder without a manifest or with something else than files in it.
     """
     if not bundle_home.is_bundle(folder):
-        raise NotABundle(f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed")
+        raise NotABundle(
+            f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed; `hearth list` "
+            "shows the names of bundles"
+        )
     files = list(folder.iterdir())
     if other := [path.name for path in files if path.is_dir() or path.is_symlink()]:
         raise NotABundle(

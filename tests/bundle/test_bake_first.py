@@ -18,7 +18,9 @@ def test_the_error_says_how_to_bake_them(tmp_path: Path) -> None:
     (folder / "config.json").touch()
     file.touch()
     for path, quoted in ((folder, f"'{folder}'"), (file, str(file))):
-        message = f"; it has weights: bake them with `hearth bake {quoted}`$"
+        message = (
+            f"; it has weights: .* `hearth list` .*, or bake them with `hearth bake {quoted}`$"
+        )
         with pytest.raises(NotABundle, match=message):
             read_manifest(path)
     with pytest.raises(NotABundle, match=rf"^{file}: not a bundle: got a file, expected a folder"):

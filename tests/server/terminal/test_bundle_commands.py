@@ -90,7 +90,9 @@ def test_weights_of_the_same_name_do_not_hide_a_bundle(home: Path, tmp_path: Pat
     output(bundle_commands.remove, "gemma")
     assert [path.name for path in home.iterdir()] == ["smol"]
     assert bundle_home.find_baked("gemma") == Path("gemma")
-    with pytest.raises(NotABundle, match=r"^gemma: not a bundle: .*; nothing is removed"):
+    with pytest.raises(
+        NotABundle, match=r"^gemma: not a bundle: .*; nothing is removed; `hearth list`"
+    ):
         output(bundle_commands.remove, "gemma")
 
 
