@@ -82,8 +82,8 @@ row_before: Fused = Fused(
     limits=_row_limits,
     kernel=lambda types, _, attrs: _row_kernel(types, attrs),
     samples=lambda rng: [
-        _row_sample(rng, 0, 3, 32, ring=3),
         _row_sample(rng, 7, 5, 80, ring=4),
+        _row_sample(rng, 0, 3, 32, ring=3),
     ],
 )
 
@@ -139,7 +139,7 @@ causal_conv: Fused = Fused(
     reference=_causal_conv,
     limits=_conv_limits,
     kernel=lambda types, _, attrs: _conv_kernel(types, attrs),
-    samples=lambda rng: [_conv_sample(rng, 3, 16, 4, 0), _conv_sample(rng, 2, 48, 2, 1, bias=True)],
+    samples=lambda rng: [_conv_sample(rng, 2, 48, 2, 1, bias=True), _conv_sample(rng, 3, 16, 4, 0)],
 )
 
 # --- the latest inputs

@@ -225,8 +225,8 @@ norm_rope: Fused = Fused(
     limits=_turning_limits,
     kernel=lambda types, _, attrs: _heads_kernel("norm_rope", types, attrs),
     samples=lambda rng: [
-        _norm_rope_sample(rng, 1, 1, (0, 1, 1)),
         _norm_rope_sample(rng, 3, 4, (1, 3, 1)),
+        _norm_rope_sample(rng, 1, 1, (0, 1, 1)),
         _norm_rope_sample(rng, 2, 5, (0, 4, 2), width=64),
     ],
 )
@@ -241,8 +241,8 @@ rope: Fused = Fused(
     limits=_turning_limits,
     kernel=lambda types, _, attrs: _heads_kernel("rope", types, attrs),
     samples=lambda rng: [
-        _rope_sample(rng, 1, 1, (0, 1, 1)),
         _rope_sample(rng, 3, 4, (1, 3, 1)),
+        _rope_sample(rng, 1, 1, (0, 1, 1)),
         _rope_sample(rng, 2, 5, (1, 5, 2), width=48),
     ],
 )
@@ -257,7 +257,7 @@ gated_heads: Fused = Fused(
     limits=lambda types, _: _require_rows(types[0], 3, _LANES),
     kernel=lambda types, _, attrs: _heads_kernel("gated_heads", types, attrs),
     samples=lambda rng: [
-        _gated_heads_sample(rng, 1, 1, (0, 1, 1)),
         _gated_heads_sample(rng, 3, 5, (1, 4, 2)),
+        _gated_heads_sample(rng, 1, 1, (0, 1, 1)),
     ],
 )
