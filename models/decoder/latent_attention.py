@@ -128,11 +128,14 @@ class LatentAttention(nn.Module):
 
 
 def latent_fields(
-    data: ConfigJson, read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope
+    data: ConfigJson,
+    read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope,
+    *,
+    activation: str = "silu",
 ) -> dict[str, Any]:
     """The fields of `LatentConfig` from config.json, of a model that turns neighbors.
 
-    For `read_rope` see `from_config_json`. Raises ConfigError.
+    For `read_rope` and `activation` see `from_config_json`. Raises ConfigError.
     """
     rotary, latent = data.size("qk_rope_head_dim"), data.size("kv_lora_rank")
     section, _ = data.rope_section()
@@ -143,7 +146,9 @@ def latent_fields(
     key_width = data.size("qk_nope_head_dim")
     data.ignore("qk_head_dim")
     return {
-        **from_config_json(data, lambda data, _, most: read_rope(data, rotary, most)),
+        **from_config_json(
+            data, lambda data, _, most: read_rope(data, rotary, most), activation=activation
+        ),
         "kv_heads": 1,
         "head_dim": latent + rotary,
         "query_rank": data.size("q_lora_rank", default=None),

@@ -117,6 +117,7 @@ COUNTS = {
         norms=("add_norm", 1), rotations="", products=2, needed=3, gate=("gated_silu", 0)
     ),
     "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
+    "plm": Counts(products=5, stacked=False, by_head=2, gate=SQUARE),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(

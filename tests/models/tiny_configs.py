@@ -193,6 +193,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "pangu-embedded": {"attention_bias": True, "output_bias": True},
     "phi2": {"rotary_width": 32, "tied": False, **_BIASES},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
+    "plm": {**_LATENT, "query_rank": None},
     "phimoe": {
         **_EXPERTS, "routed": (True,) * 3, "normalized": False, "attention_bias": True,
         "output_bias": True, "tied": False, "head_bias": True, "noise": 0.01,

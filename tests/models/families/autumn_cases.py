@@ -151,6 +151,13 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
         "pangu": {"attention_bias": True, "tie_word_embeddings": True},
         "untied": {"attention_bias": True, "rope_parameters": DEFAULT},
     }, {"model_type": "PanguEmbedded"}),
+    ("plm", IN_TORCH, {
+        "plm": {
+            "model_type": "plm", "hidden_act": "relu2", "num_key_value_heads": 4,
+            "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 12, "v_head_dim": 14,
+            "q_lora_rank": None, "rope_theta": 5000.0, "tie_word_embeddings": True,
+        },
+    }),
     ("smallthinker", IN_TORCH, {
         "smallthinker": {
             **SMALLTHINKER, "rope_layout": [0, 1, 1, 1, 0], "tie_word_embeddings": True,

@@ -94,6 +94,12 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         4096, 12800, 32, 8, 128, 153376,
         rope_base=1.6e7, tied=False, attention_bias=True, output_bias=True,
     ),
+    # PLM-Team/PLM-1.8B-Instruct, by llama.cpp's source
+    "plm": decoder(
+        2048, 8192, 16, 1, 576, 151936,
+        rope_base=1e5, query_rank=None, latent=512, rotary_width=64, key_width=128,
+        value_width=128, attention_scale=192**-0.5, turns_neighbors=True,
+    ),
     # PowerInfer/SmallThinker-21BA3B-Instruct
     "smallthinker": decoder(
         2560, 768, 28, 4, 128, 151936,

@@ -165,6 +165,7 @@ FILES = {
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "phimoe": File(templates=("phi 4",), tokenizer=("llama",)),
     "pixtral": File(),
+    "plm": File(templates=("chatml",)),
     "qwen": File(templates=("chatml",)),
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen2audio": File(),

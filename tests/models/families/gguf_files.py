@@ -37,6 +37,7 @@ from tests.models.families.gguf_joined_heads import (
 )
 from tests.models.families.gguf_keys import (
     EXTRA_KEYS,
+    KEEPS_JOINED,
     LAYER_NORMS,
     SCALED,
 )
@@ -204,7 +205,7 @@ def _by_shape(
         return grouped_delta_net if architecture == "qwen3next" else delta_net
     if isinstance(config, KimiConfig):
         return kimi_linear
-    is_latent = isinstance(config, LatentConfig) and architecture != "minicpm3"
+    is_latent = isinstance(config, LatentConfig) and architecture not in KEEPS_JOINED
     return latent if is_latent else None
 
 

@@ -146,6 +146,8 @@ def _two_ropes(config: Any) -> dict[str, Any]:
 
 # Models without attention: their files have 0 heads, and an MLP with a width of 0.
 WITHOUT_ATTENTION = ("mamba", "mamba2")
+# Those whose files have the matrix of keys and values that folders have.
+KEEPS_JOINED = ("minicpm3", "plm")
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
     "bloom", "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt",
@@ -276,6 +278,10 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "phi2": lambda config: {"rope.dimension_count": config.rotary_width},
     "phi3": _phi3,
     "phimoe": _phi_moe,
+    "plm": lambda config: {
+        "attention.kv_lora_rank": config.latent,
+        "rope.dimension_count": config.rotary_width,
+    },
     "qwen2vl": _sections,
     "qwen3vl": _deepstack,
     "qwen3vlmoe": _deepstack,

@@ -16,6 +16,7 @@ from hearthd.models.families.openelm import Config as OpenElmConfig
 from tests.models.families.gguf_keys import (
     COUNTS_SHARED_EXPERTS,
     EXPERTS_OF_MLP_WIDTH,
+    KEEPS_JOINED,
     WITHOUT_ATTENTION,
 )
 
@@ -72,11 +73,12 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
     elif isinstance(config, KimiConfig):
         kv_heads = [int(attends) for attends in config.attends]
         value_width = config.latent
-    elif isinstance(config, LatentConfig) and architecture != "minicpm3":
+    elif isinstance(config, LatentConfig) and architecture not in KEEPS_JOINED:
         value_width = config.latent
     elif isinstance(config, LatentConfig):
         kv_heads = config.heads
         key_width = value_width = config.key_width + config.rotary_width
+        value_width = config.value_width if architecture == "plm" else value_width
     writer.add_head_count_kv(kv_heads)
     writer.add_key_length(key_width)
     writer.add_value_length(value_width)

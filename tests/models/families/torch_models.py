@@ -185,6 +185,68 @@ class SmallThinker(Decoder):
     block = SmallThinkerBlock
 
 
+class PlmAttention(Attention):
+    """Keys and values are projections of a latent vector, beside rotary columns of all heads."""
+
+    @override
+    def make_projections(self, hidden: int) -> None:
+        config, heads = self.config, self.config["num_attention_heads"]
+        self.plain, self.turning = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+        self.latent, values = config["kv_lora_rank"], config["v_head_dim"]
+        self.width = self.plain + self.turning
+        self.q_proj = linear(hidden, heads * self.width)
+        self.kv_a_proj_with_mqa = linear(hidden, self.latent + self.turning)
+        self.kv_a_layernorm = Norm(self.latent, 1e-6)
+        self.kv_b_proj = linear(self.latent, heads * (self.plain + values))
+        self.o_proj = linear(heads * values, hidden)
+
+    @override
+    def heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        parts = [self.plain, self.turning]
+        plain, turning = self.split(self.q_proj(x)).split(parts, -1)
+        query = torch.cat([plain, self.turned(turning)], -1)
+        latent, shared = self.kv_a_proj_with_mqa(x).split([self.latent, self.turning], -1)
+        both = self.kv_b_proj(self.kv_a_layernorm(latent))
+        both = both.unflatten(-1, (query.shape[0], -1)).transpose(0, 1)
+        key, value = both[..., : self.plain], both[..., self.plain :]
+        shared = self.turned(shared[None]).expand(query.shape[0], -1, -1)
+        return query, torch.cat([key, shared], -1), value
+
+    @override
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        return rotated(x, self.config["rope_theta"], neighbors=True)
+
+
+class SquaredMLP(nn.Module):  # type: ignore[misc]
+    """An MLP with squared ReLU."""
+
+    def __init__(self, hidden: int, width: int) -> None:
+        super().__init__()
+        self.up_proj, self.down_proj = linear(hidden, width), linear(width, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(T, E) -> (T, E)."""
+        result: torch.Tensor = self.down_proj(relu(self.up_proj(x)).square())
+        return result
+
+
+class PlmBlock(Block):
+    """One layer."""
+
+    attention = PlmAttention
+
+    @override
+    def make_mlp(self, config: Config, _: int) -> None:
+        self.mlp = SquaredMLP(config["hidden_size"], config["intermediate_size"])
+
+
+class Plm(Decoder):
+    """By llama.cpp: DeepSeek-V2's attention, and an MLP without a gate."""
+
+    block = PlmBlock
+    name = "PLM"
+
+
 class Mixture(nn.Module):  # type: ignore[misc]
     """Experts by a softmax of all, and a shared MLP."""
 
@@ -246,6 +308,7 @@ MODELS: dict[str, type[Decoder]] = {
     "deepseek": Deepseek,
     "maincoder": Maincoder,
     "nanbeige": Nanbeige,
+    "plm": Plm,
     "smallthinker": SmallThinker,
     "spark2_5": Spark,
 }
