@@ -221,6 +221,8 @@ def _bake(model: str, out: Path, bake: Mapping[str, Any], beside: Callable[[], N
 
     `beside` is called meanwhile; an exception ends the bake.
     """
+    import safetensors  # noqa: F401  (without the baker, only this command says so)
+
     from hearthd.baker.compiler.child_process import child_process
 
     flags = [word for name, text in bake.items() for word in (flag(name), str(text))]
