@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -163,12 +164,16 @@ class StoredBatch:
                 return
 
     def remaining(self, answered: set[str]) -> Iterator[BatchRequest]:
-        """The requests without a result, in order, until the batch is canceled or expires."""
-        expires = datetime.fromisoformat(self.record["expires_at"])
+        """The requests without a result, in order, until the batch is canceled or expires.
+
+        A clock that is set meanwhile, as on a device that starts without the time, changes nothing.
+        """
+        left = datetime.fromisoformat(self.record["expires_at"]) - datetime.now(UTC)
+        deadline = time.monotonic() + min(left, EXPIRY).total_seconds()
         for item in self._items():
             if "params" not in item or item["custom_id"] in answered:
                 continue
-            if self._is_canceling() or datetime.now(UTC) >= expires:
+            if self._is_canceling() or time.monotonic() >= deadline:
                 return
             if self._has_result(item["custom_id"]):  # of another server with the same file
                 continue

@@ -7,6 +7,7 @@ import functools
 import json
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -169,6 +170,24 @@ def test_a_stopped_server_leaves_a_batch_to_the_next_one() -> None:
     assert State(store, "").record(created.id, "message_batch")["ended_at"] is None
     with client_of(scripted("the dog jumps"), store=store) as client:
         assert ended(client, created.id).request_counts.succeeded == 6
+
+
+def test_a_clock_that_is_set_expires_no_running_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(datetime):
+        @override
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(days=400)
+
+    state = State(Store(), "")
+    expires = batch_runner.timestamp(datetime.now(UTC) + batch_runner.EXPIRY)
+    record = {"object": "message_batch", "id": "msgbatch_a", "processing_status": "in_progress"}
+    inputs = [{"id": f"msgbatch_a/{n}", **request(f"r{n}")} for n in range(3)]
+    state.put("msgbatch_a", {**record, "expires_at": expires}, inputs=inputs)
+    remaining = StoredBatch(state, "msgbatch_a").remaining(set())
+    next(remaining)
+    monkeypatch.setattr(batch_runner, "datetime", Later)
+    assert [each.custom_id for each in remaining] == ["r1", "r2"]
 
 
 def test_a_result_after_the_cancellation_is_the_only_one() -> None:
