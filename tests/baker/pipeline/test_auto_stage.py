@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def weights(folder: Path) -> Path:
-    return small_gemma(folder / "weights")
+    return small_gemma(folder / "weights", CONFIG)
 
 
 def plan_for(out: Path, **options: Any) -> LanguagePlan:
