@@ -80,9 +80,9 @@ def from_gguf(data: GgufMetadata) -> Config:
     return Config(**text, **gguf_tower_fields(data, text["hidden"]))
 
 
-def gguf_tower_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
-    """The fields of `towers.TowerConfig`, from a projector's metadata; raises ConfigError."""
-    keys = data.projector("pixtral", hidden, "mm.2.weight", axis=0, activation="silu")
+def gguf_tower_fields(data: GgufMetadata, hidden: int, type_: str = "pixtral") -> dict[str, Any]:
+    """The fields of `pixtral.TowerConfig`, from a projector's metadata; raises ConfigError."""
+    keys = data.projector(type_, hidden, "mm.2.weight", axis=0, activation="silu")
     return towers.gguf_tower_fields(
         keys,
         bias=data.has_tensor("mm.1.bias"),

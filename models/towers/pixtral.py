@@ -186,9 +186,11 @@ def gguf_tower_fields(data: ProjectorMetadata, *, bias: bool, merger: bool) -> d
     }
 
 
-def tower_names(*prefixes: str) -> dict[str, TensorNames]:
+def tower_names(
+    *prefixes: str, tower: str = "vision_tower", projector: str = "multi_modal_projector"
+) -> dict[str, TensorNames]:
     """The names of the tensors of a tower and a projector, in folders after the prefixes."""
-    tower = TensorNames(
+    of_tower = TensorNames(
         gguf={
             "patch_conv": "patch_embd",
             "ln_pre": "pre_ln",
@@ -210,9 +212,9 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
             **{f"{part}_proj": f"feed_forward.{part}_proj" for part in ("gate", "up", "down")},
         },
         layers="transformer.layers",
-        prefixes=tuple(f"{prefix}vision_tower." for prefix in prefixes),
+        prefixes=tuple(f"{prefix}{tower}." for prefix in prefixes),
     )
-    projector = TensorNames(
+    of_projector = TensorNames(
         gguf={
             "merger.norm": "input_norm",
             "merger.merging_layer": "patch_merger",
@@ -221,6 +223,6 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
         },
         gguf_prefix="mm.",
         folder={"merger.norm": "norm", "merger.merging_layer": "patch_merger.merging_layer"},
-        prefixes=tuple(f"{prefix}multi_modal_projector." for prefix in prefixes),
+        prefixes=tuple(f"{prefix}{projector}." for prefix in prefixes),
     )
-    return {"tower": tower, "projector": projector}
+    return {"tower": of_tower, "projector": of_projector}

@@ -67,6 +67,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
+    "lightonocr-": {"architectures": ["LightOnOCRForConditionalGeneration"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "mistral4-": {"architectures": ["Mistral3ForConditionalGeneration"]},
     "mpt-": {"architectures": ["MPTForCausalLM"]},

@@ -91,6 +91,7 @@ IMAGES = {
     "mistral3-images": "image_16",
     "pixtral": "image_16",
     "llava": "image",
+    "lightonocr": "image_16",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
     "voxtral": "sound_16",
@@ -121,6 +122,14 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
         "rope": 4,
         "gated_silu": 2,
         "add_norm": 3,
+    },
+    "lightonocr": {
+        "stacked_heads": 2,
+        "matrix": 14,
+        "full_attention": 2,
+        "rope": 4,
+        "gated_silu": 2,
+        "add_norm": 4,
     },
     "mistral3-images": {
         "stacked_heads": 2,

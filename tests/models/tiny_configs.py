@@ -199,6 +199,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "output_bias": True, "tied": False, "head_bias": True, "noise": 0.01,
         "original_context": 64,
     },
+    "lightonocr": {**SMALL_PIXTRAL, "has_merger": True},
     "llava": {**SMALL_TOWER, "layers_read": 1, "tower_activation": "quick_gelu"},
     "pixtral": {**SMALL_PIXTRAL, "has_merger": False},
     "qwen2": {"attention_bias": True},

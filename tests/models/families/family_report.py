@@ -134,6 +134,7 @@ FILES = {
     "lfm2moe": File(templates=("lfm 2",)),
     "lfm2vl": File(),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
+    "lightonocr": File(),
     "llava": File(),
     "llama4": File(templates=("llama 4",)),
     "maincoder": File(varies="hunyuan", templates=("chatml",)),

@@ -66,7 +66,7 @@ _ROTATES_NEIGHBORS = (
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
-    "vision_embedder",
+    "vision_embedder", "vision_encoder", "vision_projection",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Architectures whose norms get 1 added to their weights by the converter.

@@ -29,13 +29,18 @@ TYPES = {
     "qwen3vlmoe-images": "qwen3vl_merger",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
-    "pixtral": "pixtral", "llava": "mlp",
+    "pixtral": "pixtral", "llava": "mlp", "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger",
 }  # fmt: skip
-_SILU = ("pixtral", "qwen2.5vl_merger")  # types whose towers have this activation, and no GELU
+_SILU = (
+    "lightonocr",
+    "pixtral",
+    "qwen2.5vl_merger",
+)  # types whose towers have this activation, and no GELU
 _PIXELS = {
     "internvl": IMAGENET,
+    "lightonocr": CLIP,
     "mlp": CLIP,
     "pixtral": CLIP,
     "qwen2.5vl_merger": CLIP,
@@ -285,6 +290,8 @@ def _tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDAr
         values = source.read(name)
         if "soft_emb_norm" in name:
             values = values + np.float32(1)
+        name = name.replace("model.vision_encoder.", "model.vision_tower.")
+        name = name.replace("vision_projection", "multi_modal_projector")
         usual = name.removeprefix("model.") if "multi_modal" in name else name
         if "vision_tower" in name and "vision_model" not in name:
             usual = f"vision_tower.vision_model.{name.partition('vision_tower.')[2]}"
@@ -312,6 +319,7 @@ _WRITERS = {
     "internvl": (_add_square, _intern_tensors),
     "mlp": (_add_llava, _llava_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
+    "lightonocr": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
     "gemma4v": (_add_gemma4, _gemma4_tensors),

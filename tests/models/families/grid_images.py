@@ -82,7 +82,7 @@ def processor_of(name: str) -> Any:
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)
-    if CASES[name].config in ("LlavaConfig", "Mistral3Config"):
+    if CASES[name].config in ("LightOnOcrConfig", "LlavaConfig", "Mistral3Config"):
         return PixtralImageProcessorPil(patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Gemma4"):
         return Gemma4ImageProcessorPil(

@@ -293,6 +293,14 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         "pixtral", "LlavaConfig", LLAVA_PIXTRAL,
         {"pixtral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
     ),
+    (
+        "lightonocr", "LightOnOcrConfig",
+        {
+            "image_token_id": 96, "vision_config": PIXTRAL_TOWER["vision_config"],
+            "tie_word_embeddings": True,
+        },
+        {"lightonocr": {"model_type": "qwen3", "tie_word_embeddings": True}},
+    ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IMAGE_MODEL_SIZES: Mapping[str, Size] = {
+    # lightonai/LightOnOCR-1B-1025
+    "lightonocr": decoder(
+        1024, 3072, 16, 8, 128, 151936,
+        rope_base=1e6, patch_size=14, merged_patches=2, longest_edge=1540, tower_layers=2,
+        tower_hidden=1024, tower_ffn=4096, tower_heads=16, tower_rope_base=1e4,
+        projector_bias=False,
+    ),
     # llava-hf/llava-1.5-7b-hf
     "llava": decoder(
         4096, 11008, 32, 32, 128, 32064,

@@ -83,6 +83,7 @@ COVERED = (
     ("lfm2-vl", "int8-g32", "image_64"),
     ("lfm2-vl", "int8-g32", "image_256"),
     ("llama4", "native", "prefill_16"),
+    ("lightonocr", "int8-g32", "image_64"),
     ("llava", "int8-g32", "image"),
     ("mamba", "native", "prefill_16"),
     ("mamba2", "native", "prefill_16"),
