@@ -168,8 +168,8 @@ class StoredBatch:
 
         A clock that is set meanwhile, as on a device that starts without the time, changes nothing.
         """
-        left = datetime.fromisoformat(self.record["expires_at"]) - datetime.now(UTC)
-        deadline = time.monotonic() + min(left, EXPIRY).total_seconds()
+        lifetime = datetime.fromisoformat(self.record["expires_at"]) - datetime.now(UTC)
+        deadline = time.monotonic() + min(lifetime, EXPIRY).total_seconds()
         for item in self._items():
             if "params" not in item or item["custom_id"] in answered:
                 continue
