@@ -116,13 +116,11 @@ def from_gguf(data: GgufMetadata) -> Config:
         )
     layers = fields["layers"] - data.count("nextn_predict_layers", default=0)
     fields = experts_from_gguf(data, fields | {"layers": layers})
-    number = data.size("expert_gating_func", default=2)
-    if number not in _IN_GGUF:
-        raise ConfigError(f"cohere2moe.expert_gating_func: got {number}, supported: {[*_IN_GGUF]}")
+    scores = data.meaning("expert_gating_func", _IN_GGUF, default=2)
     return Config(
         **fields,
         windows=data.windows_by_layer(layers, _PERIOD, last=False),
-        scores=_IN_GGUF[number],
+        scores=scores,
         normalized=data.flag("expert_weights_norm", default=False),
         factor=data.number("expert_weights_scale", default=1.0),
     )

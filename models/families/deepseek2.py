@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_gguf_metadata
 from hearthd.models.decoder.experts import (
@@ -131,10 +130,8 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     }
     # The files of DeepSeek-V2 and the first files of GLM-4.7-Flash lack the key.
     is_corrected = data.has_tensor(f"blk.{fields['layers'] - 1}.exp_probs_b.bias")
-    number = data.size("expert_gating_func", default=2 if is_corrected else 1)
-    if number not in _GATES:
-        raise ConfigError(f"deepseek2.expert_gating_func: got {number}, supported: {[*_GATES]}")
-    if _GATES[number] == SOFTMAX:  # chooses groups otherwise
+    scores = data.meaning("expert_gating_func", _GATES, default=2 if is_corrected else 1)
+    if scores == SOFTMAX:  # chooses groups otherwise
         data.fixed("expert_group_count", 1)
         data.fixed("expert_group_used_count", 1)
     shared = data.count("expert_shared_count", default=0)
@@ -152,7 +149,7 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
         "shared_ffn": shared * fields["expert_ffn"] or None,
         "normalized": data.flag("expert_weights_norm", default=False),
         "factor": data.number("expert_weights_scale", default=1.0),
-        **_router(_GATES[number]),
+        **_router(scores),
     }
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.experts import (
@@ -105,13 +104,11 @@ def _experts(layers: int, scores: str) -> dict[str, Any]:
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, which do not say the layers without positions."""
     fields = experts_from_gguf(data, from_gguf_metadata(data))
-    number = data.size("expert_gating_func", default=1)
-    if number not in _GATES:
-        raise ConfigError(f"smallthinker.expert_gating_func: got {number}, supported: {[*_GATES]}")
+    scores = data.meaning("expert_gating_func", _GATES, default=1)
     layers, window = fields["layers"], data.window()
     others = tuple(layer % _PERIOD != 0 or not window for layer in range(layers))
     return Config(
-        **fields | _experts(layers, _GATES[number]),
+        **fields | _experts(layers, scores),
         windows=tuple(window if slides else None for slides in others) if window else (),
         rotated=others,
     )

@@ -174,6 +174,13 @@ class GgufMetadata(TypedKeys):
         if got != supported:
             raise ConfigError(f"{self._prefix}{key} is {got}, supported is {supported}")
 
+    def meaning(self, key: str, meanings: Mapping[int, str], *, default: int) -> str:
+        """What the number of a key means; raises ConfigError for a number without a meaning."""
+        number = self.size(key, default=default)
+        if number not in meanings:
+            raise ConfigError(f"{self._prefix}{key}: got {number}, supported: {[*meanings]}")
+        return meanings[number]
+
     def pooling(self, key: str = "pooling_type", *, usual: str = "mean") -> str:
         """The vector of a text, or `rank`: the score of a pair. `usual` without the key."""
         number = self.size(key, default=None)
