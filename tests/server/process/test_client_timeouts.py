@@ -285,20 +285,10 @@ def test_idle_connections_are_closed_when_there_are_too_many(
     files = 100
     own_address = None if handshake else "127.0.0.2"
 
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.server.slow_server"),
-            # The end of this time would close the idle connections, too.
-            *("--client-timeout", str(10 * PATIENCE)),
-            *([] if handshake is None else certificate(tmp_path)),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=limited,
-    )
+    # The end of this time would close the idle connections, too.
+    arguments = ["--client-timeout", str(10 * PATIENCE)]
+    arguments += [] if handshake is None else map(str, certificate(tmp_path))
+    process = _slow_server(files, arguments)
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     try:
@@ -328,6 +318,20 @@ def test_idle_connections_are_closed_when_there_are_too_many(
     finally:
         process.kill()
         process.communicate()
+
+
+def _slow_server(files: int, arguments: list[str]) -> subprocess.Popen[str]:
+    """A server process that may open `files` files at once."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.server.slow_server", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited,
+    )
 
 
 def _processor_seconds(process: int) -> float:
