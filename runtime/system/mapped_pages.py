@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import resource
 import threading
 from contextlib import contextmanager
 from mmap import PAGESIZE
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 _PAGES = Path("/proc/self/statm")
 _INTERVAL = 0.02  # seconds
 _PIECE = 64 << 20  # bytes that are copied before they leave the cache
-
-
-def pages_read() -> int:
-    """How often this process has waited for a page from the disk since its start."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 class MappedFile(NamedTuple):

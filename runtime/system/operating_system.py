@@ -25,6 +25,7 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+    import resource
     import termios
 
 if TYPE_CHECKING:
@@ -132,6 +133,13 @@ def drop_cached(descriptor: int, size: int = 0) -> None:
     """Let the system drop the start of a file from its cache: all for 0. Only Linux does."""
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_DONTNEED)
+
+
+def pages_read() -> int:
+    """How often this process has waited for a page from the disk since its start; 0 on Windows."""
+    if sys.platform == "win32":
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def open_distrusted(path: Path) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from hearthd.runtime.system.mapped_pages import pages_read
+from hearthd.runtime.system.operating_system import pages_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
