@@ -72,7 +72,9 @@ def reproduce(
     first = read_manifest(bundle)
     origin = first.provenance
     with temporary_folder("hearth-") as folder:
-        out = folder / "bundle"
+        # Not in the temporary folder itself: that is locked, and a bake waits for a lock of the
+        # folder in which its bundle will be.
+        out = folder / "again" / "bundle"
         given = {"weights": weights, "adapter": adapter, "drafter": drafter, "out": out}
         options = _options(first, bundle, given)
         check_sources(origin, _files(options))

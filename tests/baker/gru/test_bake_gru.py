@@ -123,7 +123,6 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
         open_functions(changed, ArraysManifest, ArraysRuntime, threads=None)
 
 
-@pytest.mark.nightly
 def test_a_bake_is_reproducible(bundle: Path, file: Path, tmp_path: Path) -> None:
     renamed = tmp_path / "renamed.safetensors"
     renamed.write_bytes(file.read_bytes())
