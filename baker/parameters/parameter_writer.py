@@ -92,8 +92,8 @@ def tensors_of(
 
     def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
         tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
-        stored = [_shape(source, tensor) for tensor in tensors]
         columns = shape[-1]
+        stored = [_in_columns(source, tensor, columns) for tensor in tensors]
         rows = sum(_rows(actual, columns) for actual in stored)
         if name.partition(".")[0] in architecture.tensors.towers:
             _require_channels_first(tensors[0].name, stored[0])
@@ -152,6 +152,12 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
         return (groups * columns, stop - start) if tensor.transposed else shape
     share = len(range(rows)[tensor.rows(rows)])
     return (share,) if len(shape) == 1 else (*matrices, share, columns)
+
+
+def _in_columns(source: WeightSource, tensor: StoredTensor, columns: int) -> tuple[int, ...]:
+    """As `_shape`, in rows of `columns` values where the source does not know them."""
+    shape = _shape(source, tensor)
+    return (math.prod(shape) // columns, columns) if source.is_flat(tensor.name) else shape
 
 
 def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:

@@ -99,6 +99,13 @@ class WeightSource(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape, row-major: a linear layer is (outputs, inputs)."""
 
+    def is_flat(self, name: str) -> bool:  # noqa: ARG002  (for overriding)
+        """Whether `shape` has all values in one column.
+
+        A copy of the headers of some quantized folders does not say how many columns there are.
+        """
+        return False
+
     def dtype(self, name: str) -> str:
         """The stored type: "f32", "f16", "bf16", or a GGUF name such as "Q8_0"."""
 

@@ -43,6 +43,10 @@ class SourceInFront(WeightSource):
         return self._base.shape(name)
 
     @override
+    def is_flat(self, name: str) -> bool:
+        return self._base.is_flat(name)
+
+    @override
     def dtype(self, name: str) -> str:
         return self._base.dtype(name)
 

@@ -80,7 +80,8 @@ class EveryThird:
     finished = False
 
     def allowed(self) -> NDArray[np.bool_]:
-        return np.arange(CLUSTERED) % 3 == 0  # of the model with most tokens
+        # For the model with most tokens.
+        return np.array([id_ % 3 == 0 for id_ in range(CLUSTERED)])
 
     def accept(self, token: int) -> None:
         assert token % 3 == 0

@@ -95,6 +95,7 @@ def _four_bits(parts: StoredParts) -> QuantizedMatrix:
         shape=(rows, columns),
         storage=None,
         open=open_rows,
+        is_flat=columns == 1,
     )
 
 
@@ -102,7 +103,7 @@ def _four_bits(parts: StoredParts) -> QuantizedMatrix:
 class _State:
     """What the JSON of a matrix says.
 
-    shape          (N, K)
+    shape          (N, K), or (N * K, 1) for a copy of headers
     block          weights that share a scale
     nested_block   scales that share a scale; None if they are not quantized
     nested_offset  added to quantized scales

@@ -126,6 +126,7 @@ class QuantizedMatrix:
     storage  that holds its integers, a name of STORAGES; None if none does
     open     read the stored tensors; the result computes rows of the matrix, or of the matrices of
              all experts, one after the other
+    is_flat  see WeightSource
     """
 
     parts: StoredParts
@@ -133,6 +134,7 @@ class QuantizedMatrix:
     shape: tuple[int, ...]
     storage: str | None
     open: Callable[[], ReadRows]
+    is_flat: bool = False
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """The values, f32, in blocks of rows or of experts."""

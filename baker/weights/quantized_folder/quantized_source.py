@@ -114,6 +114,12 @@ class QuantizedFolder(SourceInFront):
         return self._base.shape(name) if matrix is None else matrix.shape
 
     @override
+    def is_flat(self, name: str) -> bool:
+        """Whether the columns of a quantized tensor are not known."""
+        matrix = self._matrices.get(name)
+        return matrix is not None and matrix.is_flat
+
+    @override
     def dtype(self, name: str) -> str:
         """The type of a plain tensor; the method and the bits of a quantized one."""
         matrix = self._matrices.get(name)

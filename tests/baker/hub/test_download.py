@@ -159,7 +159,7 @@ def test_a_model_that_does_not_fit_is_refused_with_a_quantization_that_does(
     download("hf:a/gguf:Q2_K", notes)
     needed = float(notes.lines[2].partition(" MB")[0].removeprefix("memory: "))
     limit = int((needed + 1) * 1e6)
-    refused = r"^hf:a/gguf: needs 1\d\d\.\d MB of memory, and there are 1\d\d\.\d MB; "
+    refused = r"^hf:a/gguf: needs \d+\.\d MB of memory, and there are \d+\.\d MB; "
     with pytest.raises(DoesNotFit, match=refused + "what fits: hf:a/gguf:Q2_K$"):
         download("hf:a/gguf", notes, max_memory=limit)
     with pytest.raises(DoesNotFit, match=refused + "no smaller file of the repository fits$"):

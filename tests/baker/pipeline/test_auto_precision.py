@@ -145,6 +145,9 @@ class RandomWeights:
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         raise UnsupportedType(name)
 
+    def is_flat(self, name: str) -> bool:  # noqa: ARG002  (as of a WeightSource)
+        return False
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 

@@ -12,7 +12,6 @@ from hearthd.bundle import bundle_home
 from tests.baker.test_weights_page import rows
 from tests.baker.weights.quantized.folders import TENSORS, Folders, write_folders
 from tests.baker.weights.quantized.packing_cases import CASES
-from tests.by_day import first_by_day
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +42,7 @@ def test_inspect_counts_the_tensors_of_a_method(
 
 @pytest.mark.parametrize(
     ("case", "precision"),
-    first_by_day(
-        [("awq", "native"), ("packed_4", "native"), ("nf4_double", "int8-g32"), ("nf4", "int8-g32")]
-    ),
+    [("awq", "native"), ("packed_4", "native"), ("nf4_double", "int8-g32"), ("nf4", "int8-g32")],
 )
 def test_the_verdict_needs_the_headers_alone(case: str, precision: str, tmp_path: Path) -> None:
     folders = with_tokenizers(write_folders(CASES[case], tmp_path))
