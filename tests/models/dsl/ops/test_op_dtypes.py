@@ -12,7 +12,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.ops import REGISTRY, Sample
 from hearthd.models.dsl.registry.facts import all_facts
 from hearthd.models.dsl.registry.op_signature import slots, variants
-from hearthd.models.dsl.types import DType
+from hearthd.models.dsl.types import COMPILED, DType
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import traced
@@ -48,8 +48,9 @@ def narrowed(dtype: DType) -> dict[str, tuple[Graph, Sample]]:
                 graph = traced(
                     lambda *xs, op=op, attrs=sample.attrs: op(*xs, **attrs), sample.inputs, name
                 )
-                graphs[op.name] = graph, sample
-                break
+                if all(x.dtype in COMPILED for x in (*graph.inputs, *graph.outputs)):
+                    graphs[op.name] = graph, sample
+                    break
     return graphs
 
 
