@@ -241,7 +241,7 @@ def _habit(error: Any, arguments: Sequence[str]) -> str | None:
     if unknown is None or error.ctx is None:
         return None
     known = {name for each in error.ctx.command.params for name in (each.metavar, *each.opts)}
-    # Of -ngl, Typer reports -n, and of -hf -f.
+    # Typer reports the first unknown letter: of -ngl it is -n.
     flags = [word.partition("=")[0] for word in arguments if word.startswith("-")]
     like = (each for each in flags if unknown.lstrip("-") in each)
     flag = unknown if unknown in flags else next(like, unknown)

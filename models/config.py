@@ -50,7 +50,7 @@ class ImageGrid(NamedTuple):
 class SoundShape(NamedTuple):
     """Sound, in frames of `width` values; `frames` of them give one row of embeddings.
 
-    margin  frames that a tower reads besides, behind those of the last row
+    margin  further frames that a tower reads, behind the frames of the last row
     """
 
     width: int

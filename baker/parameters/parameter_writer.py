@@ -255,7 +255,7 @@ def _require_values(source: WeightSource, tensors: Sequence[StoredTensor], colum
     """Raise BadFile for a norm of zeros, with which a layer would compute nothing.
 
     Programs that allocate a file before they download it leave zeros where they have not written.
-    A matrix of zeros can be meant: those with which a trained model gets new layers are.
+    A matrix of zeros can be meant: a trained model gets new layers with such matrices.
     """
     blocks = (block for each in tensors for block in parameter_blocks(source, each, columns))
     if not any(block.any() for block in blocks):

@@ -46,7 +46,7 @@ class SoundInput:
     placeholder  special token that stands for the rows of a window in texts
     end          special token after a sound, or empty
     window       frames of the longest window; 0: as many as give `max_rows` rows
-    windows      that the longest sound is cut into; the tower reads each one by itself
+    windows      that the longest sound is cut into; the tower reads one at a time
     padded       whether a sound is padded with silence to complete windows
     margin       frames behind a sound that its last row is computed of, too. A row that would have
                  no more frames of the sound than this is left out

@@ -1,7 +1,7 @@
 """Voxtral: Whisper's encoder in front of Llama's layers, as Ministral has them.
 
 Source: "Voxtral" (Liu et al., 2025), and the model `voxtral` of transformers. A sound is padded
-with silence to windows of 30 s, and the encoder hears each one by itself.
+with silence to windows of 30 s, and the encoder hears one at a time.
 """
 
 from __future__ import annotations

@@ -14,30 +14,11 @@ from hearthd.models.dsl.recurrence_inputs import LANES
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
 __all__ = ["channel_delta_rule"]
 
 _MAX_KEYS = 256  # the kernel keeps so many decays of a token
-
-
-def _channel_delta_rule(
-    states: Tensor,
-    positions: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
-    probe: Tensor,
-    removed: Tensor,
-    *,
-    heads: int,
-    ring: int,
-    every: bool,
-) -> Tensor:
-    rows = query, key, value, log_decay, probe, removed
-    return f.channel_delta_rule(states, positions, *rows, heads=heads, ring=ring, every=every)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
@@ -85,7 +66,7 @@ def _sample(rng: np.random.Generator, first: int, *shape: int, ring: int, every:
 channel_delta_rule: Fused = Fused(
     name="channel_delta_rule",
     doc="`f.channel_delta_rule`, token by token.",
-    reference=_channel_delta_rule,
+    reference=f.channel_delta_rule,
     limits=_limits,
     kernel=lambda types, _, attrs: _kernel(types, attrs),
     no_gradient="the compiler fails on the gradient of `f.channel_delta_rule`",
