@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
+from hearthd.models.alibi import alibi_slopes
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.layers import Attention, DecoderModel
 from hearthd.models.dsl import functions as f
@@ -20,8 +21,6 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
@@ -30,17 +29,6 @@ if TYPE_CHECKING:
 _COLUMNS, _STEP = 16, 64
 # A position is a multiple of _HIGH and a rest: f16 has both exactly, up to _HIGH * 2048 positions.
 _HIGH = 64
-
-
-def slopes(heads: int, largest: float) -> NDArray[np.float32]:
-    """The slope of each head: 2^(-largest / n), 2^(-2 largest / n), ... for n heads.
-
-    Of other numbers of heads than powers of two, the rest are the odd ones of twice the power.
-    """
-    power = 1 << (heads.bit_length() - 1)
-    usual = 2.0 ** (-largest / power * np.arange(1, power + 1))
-    between = 2.0 ** (-largest / (2 * power) * np.arange(1, 2 * power + 1, 2))
-    return np.concatenate([usual, between])[:heads].astype(np.float32)
 
 
 def padded_width(width: int) -> int:
@@ -60,7 +48,7 @@ class BiasedAttention(Attention):
 
     def __init__(self, config: BiasedConfig) -> None:
         super().__init__(config)
-        self.slopes = slopes(config.heads, config.largest_bias)
+        self.slopes = alibi_slopes(config.heads, config.largest_bias)
         self.more = padded_width(config.head_dim) - config.head_dim
 
     @override

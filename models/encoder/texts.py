@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 from typing_extensions import override
 
+from hearthd.models.alibi import alibi_slopes
 from hearthd.models.decoder.whole_sequences import WholeSequences
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -56,7 +56,7 @@ class Texts:
         """What scores lose with the distance of tokens (Press et al., 2021): f32 (1, H, T, T)."""
         _, length = self.shape
         shape = (1, heads, length, length)
-        slopes = ops.constant(value=np.array(alibi_slopes(heads), np.float32))
+        slopes = ops.constant(value=alibi_slopes(heads))
         distance = ops.convert(_distance(shape), dtype=DType.F32)
         # Fused into each layer's softmax, it would need a stack of 3 MB for texts of 2048 tokens.
         return ops.barrier(-distance * ops.broadcast(slopes, shape=shape, axes=(1,)))
@@ -86,17 +86,6 @@ class Texts:
 def both_sides(windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """`Texts.layer`'s windows for windows that are centered at a token."""
     return tuple(window and window // 2 + 1 for window in windows)
-
-
-def alibi_slopes(heads: int) -> list[float]:
-    """The slopes of ALiBi.
-
-    For a power of two they are the powers of 2^(-8 / heads); other heads have every second of the
-    slopes for twice that power.
-    """
-    power = 1 << (heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
-    return slopes + [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
 
 
 class _BothDirections(WholeSequences):
