@@ -31,11 +31,11 @@ __all__ = [
     "DEFAULT_PREFIX_CACHE",
     "FETCHED_MEMORY",
     "GRAMMAR_MEMORY",
-    "IMAGE_ROW_MEMORY",
     "MAX_FETCHED_BYTES",
     "MAX_PIXELS",
     "MIN_AUTO_CONTEXT",
     "MIN_CONTEXT",
+    "MIN_IMAGE_ROWS",
     "PIXEL_MEMORY",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
@@ -74,9 +74,9 @@ PIXEL_MEMORY = 64_000_000
 # Image files that --fetch-images downloads: the longest, and all of them until they are decoded.
 MAX_FETCHED_BYTES = 8_000_000
 FETCHED_MEMORY = 64_000_000
-# The rows of embeddings of the latest images: server/engine/image_rows.py.
-IMAGE_ROW_MEMORY = 16_000_000
-_IMAGE_MEMORY = _DECODING_BYTES * MAX_PIXELS + PIXEL_MEMORY + IMAGE_ROW_MEMORY
+_IMAGE_MEMORY = _DECODING_BYTES * MAX_PIXELS + PIXEL_MEMORY
+# The least memory for the rows of embeddings of the latest images: server/engine/image_rows.py.
+MIN_IMAGE_ROWS = 16_000_000
 # The golden prompts and their continuations must fit.
 MIN_CONTEXT = 64
 # What all models of a process share.
@@ -174,10 +174,11 @@ class Memory:
     """The parts of the memory that serving one bundle takes, in bytes.
 
     context  positions of a slot that are served
-    reads_images  whether requests can have images or sound
+    image_rows  rows of embeddings of the latest images and sounds; 0 if requests have none
     has_grammars  whether requests can have grammars
     weights  weights that are rearranged or read in every step
-    slot     the cache rows of this many positions of one slot
+    slot     the cache rows of this many positions of one slot, and the rows of images that it
+             reads
     adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
     block    one block of the prefix cache
@@ -187,7 +188,7 @@ class Memory:
 
     vocab_size: int
     context: int
-    reads_images: bool = False
+    image_rows: int = 0
     has_grammars: bool = False
     weights: int
     slot: int
@@ -219,7 +220,7 @@ class Memory:
             ("text", TEXT_PER_TOKEN * self.vocab_size),
             ("grammars", self.has_grammars * GRAMMAR_MEMORY),
             ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * TEXT_BYTES_PER_TOKEN * self.context),
-            ("images", self.reads_images * _IMAGE_MEMORY),
+            ("images", _IMAGE_MEMORY + self.image_rows if self.image_rows else 0),
             ("weights", self.weights),
             ("adapters", self.adapters),
             ("step", self.step(slots)),

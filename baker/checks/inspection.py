@@ -236,7 +236,8 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     )
     if memory.adapters:
         yield "adapters", _bytes(memory.adapters), "all places, also those that are free"
-    yield "per slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
+    held = "KV caches" if not memory.image_rows else "rows of images, KV caches"
+    yield "per slot", _bytes(memory.slot), f"{held} of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
     cache = memory.default_prefix_cache

@@ -105,6 +105,7 @@ def program_memory(program: Program, context: int, *, streamed: bool = False) ->
     return language_memory(
         language_footprint(program, streamed=streamed),
         program.vocab_size,
+        program.row_width,
         context,
         program.caches,
         [point for point, _ in program.entry_points],

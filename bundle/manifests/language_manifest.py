@@ -106,9 +106,10 @@ from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.manifests.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.manifests.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
-from hearthd.bundle.manifests.entry_point import EntryPoint, largest
+from hearthd.bundle.manifests.entry_point import EntryPoint  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifests.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifests.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
+from hearthd.bundle.manifests.language_memory import image_row_memory, language_memory
 from hearthd.bundle.manifests.manifest import Manifest
 from hearthd.bundle.manifests.sound_input import GoldenSound, SoundInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
@@ -129,7 +130,6 @@ __all__ = [
     "LanguageManifest",
     "Serving",
     "SpecialTokens",
-    "language_memory",
 ]
 
 TOKENIZER = "tokenizer.json"
@@ -138,8 +138,6 @@ CALIBRATION = "calibration.txt"
 DRAFTER = "drafter.safetensors"
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
-# Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
-_SAMPLING_ROWS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,11 +299,17 @@ class LanguageManifest(Manifest):
         return language_memory(
             self.footprint,
             self.vocab_size,
+            self.row_width,
             context,
             self.caches,
             self.entry_points,
             self.adapters,
         )
+
+    @property
+    def image_row_memory(self) -> int:
+        """Bytes of the rows of the latest images and sounds; 0 if requests have none."""
+        return image_row_memory(self.entry_points, self.row_width)
 
     @property
     def auto_context(self) -> bool:
@@ -348,44 +352,6 @@ def _recorded_serving(origin: Provenance) -> Serving:
         return typed(Serving, data, where)
     except ValueError as error:
         raise NotABundle(str(error)) from error
-
-
-def language_memory(
-    footprint: Footprint,
-    vocab_size: int,
-    context: int,
-    caches: Sequence[CacheSpec],
-    entry_points: Sequence[EntryPoint],
-    adapters: AdapterPlaces,
-) -> Memory:
-    """The memory that serving takes; the footprint has all of the entry points.
-
-    A position lies in the row of its number, so a server that uses `context` positions of more
-    writes the first rows of each cache, and what padding adds. Any call can interrupt an image.
-    """
-    chunk, block = (largest(entry_points, kind) for kind in ("prefill", "prefill_block"))
-    steps: dict[int, int] = {}
-    kept = max((point.kept for point in entry_points), default=0)
-    for point in entry_points:
-        size = kept + max(footprint.calls[name] for name in point.functions)
-        if point.kind in ("decode", "verify", "draft"):
-            size += (point.batch * point.tokens + _SAMPLING_ROWS) * 4 * vocab_size
-        steps[point.batch] = max(size, steps.get(point.batch, 0))
-    return Memory(
-        vocab_size=vocab_size,
-        context=context,
-        reads_images=any(point.kind in ("image", "sound") for point in entry_points),
-        has_grammars=True,
-        weights=footprint.resident,
-        slot=sum(
-            cache.row_bytes * min(cache.rows, context + max(chunk, block)) for cache in caches
-        ),
-        adapters=adapters.bytes,
-        block=chunk * sum(cache.row_bytes for cache in caches if not cache.state),
-        snapshot=sum(cache.row_bytes for cache in caches if cache.state),
-        chunk=max(1, chunk),
-        steps=steps,
-    )
 
 
 def _sizes(

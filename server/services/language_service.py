@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     CHAT_TEMPLATE,
-    IMAGE_ROW_MEMORY,
     TOKENIZER,
     Admitted,
     LanguageManifest,
@@ -251,7 +250,7 @@ class LocalLanguageService(LanguageService):
             queue_limit=options.queue_limit,
             exact_logits=options.exact_logits,
             cache=prefix_cache(manifest, runtime.context, options, self._store),
-            image_row_bytes=IMAGE_ROW_MEMORY,
+            image_row_bytes=manifest.image_row_memory,
             costs={} if options.speculation == "off" else costs_of(runtime),
             uses_drafter=options.speculation == "auto",
         )

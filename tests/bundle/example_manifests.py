@@ -60,7 +60,7 @@ ORIGIN = Provenance(
     tools={"numpy": "2.3"},
 )
 EXAMPLE = LanguageManifest(
-    format=FORMAT, architecture="gemma3", config={"layers": 18, "eps": 1e-6},
+    format=FORMAT, architecture="gemma3", config={"layers": 18, "hidden": 640, "eps": 1e-6},
     precision="bf16", storages={}, vocab_size=262144, context=2048,
     slots=2, serving=Serving(activations="int8", max_memory=10**9), tolerance=0.05,
     special_tokens=SpecialTokens(bos=2, eos=(1, 106)),

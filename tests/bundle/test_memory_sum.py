@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hearthd.bundle import (
     AUTO_CONTEXT_STEP,
     MIN_AUTO_CONTEXT,
+    EntryPoint,
     Footprint,
     Memory,
     NotABundle,
@@ -19,6 +20,7 @@ from hearthd.bundle import (
     longest_context,
     megabytes,
 )
+from tests.bundle.example_manifests import EXAMPLE
 
 SIZES = st.integers(0, 10**10)
 MEMORIES = st.builds(
@@ -157,3 +159,22 @@ def test_a_negative_size_is_named(name: str) -> None:
 def test_arrays_have_experts() -> None:
     with pytest.raises(NotABundle, match=r"footprint\.expert_arrays\.w: got 0, expected a number"):
         Footprint(laid_out=0, read=0, looked_up=0, calls={}, expert_arrays={"w": 0})
+
+
+def test_the_rows_of_the_largest_image_stay_in_memory() -> None:
+    """Rows of Qwen3-VL 8B have four parts, so an image of 1,024 rows has 67 MB."""
+    sees = EntryPoint(name="image", kind="image", batch=1, tokens=1024, keys=1024)
+    assert EXAMPLE.image_grid is not None
+    manifest = replace(
+        EXAMPLE,
+        config={"hidden": 4096},
+        image_grid=replace(EXAMPLE.image_grid, parts=4),
+        entry_points=(*EXAMPLE.entry_points, sees),
+        footprint=replace(EXAMPLE.footprint, calls=EXAMPLE.footprint.calls | {"image": 0}),
+    )
+    row, chunk = 4 * 4 * 4096, 16
+    assert manifest.memory.image_rows == manifest.image_row_memory == row * (1024 + chunk)
+    assert manifest.memory.slot - EXAMPLE.memory.slot == row * (2 * 1024 + chunk)
+    small = replace(manifest, config={"hidden": 8})
+    assert small.image_row_memory == 16_000_000
+    assert EXAMPLE.image_row_memory == EXAMPLE.memory.image_rows == 0

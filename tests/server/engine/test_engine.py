@@ -67,8 +67,16 @@ def with_engine(
     queue_limit: int = 64,
     cache: PrefixCache | None = None,
     costs: Mapping[int, Costs] | None = None,
+    image_row_bytes: int = 0,
 ) -> None:
-    engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache, costs=costs)
+    engine = Engine(
+        runtime,
+        eos=eos,
+        queue_limit=queue_limit,
+        cache=cache,
+        costs=costs,
+        image_row_bytes=image_row_bytes,
+    )
     engine.start()
     try:
         asyncio.run(test(engine))

@@ -95,6 +95,20 @@ def test_a_second_question_about_an_image_computes_no_rows() -> None:
     assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), request(1, 3))]
 
 
+def test_rows_that_fit_into_memory_are_computed_once() -> None:
+    """Without room for an image, its tower runs for every question."""
+    for limit, expected in ((4 * ROWS * runtime().row_width, 1), (ROWS, 3)):
+        model = runtime()
+
+        async def test(engine: Engine) -> None:
+            for question in ((8, 9, 9), (7, 7, 7), (6, 6, 6)):
+                prompt = Prompt((3, 4), image(1), question)
+                await events_of(engine.submit(replace(REQUEST, prompt=prompt)))
+
+        with_engine(model, test, cache=PrefixCache(limit_bytes=10**6), image_row_bytes=limit)
+        assert model.images_read == expected
+
+
 @dataclass
 class Kept:
     """A store in memory, which outlives caches."""
