@@ -101,6 +101,7 @@ _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
     "language": (
         generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent,
     ),
+    "listening": (transcriptions.TranscriptEvent,),
     "speech": (transcriptions.TranscriptEvent,),
 }  # fmt: skip
 
@@ -182,7 +183,7 @@ def create_app(
     for router in (*_routers(kinds), web.router(chat=chat)):
         # Not by include_router, which would analyze each route again, at the first request.
         app.router.routes.extend(router.routes)
-    openapi.add_events(app, [event for kind in kinds for event in _EVENTS.get(kind, ())])
+    openapi.add_events(app, {event for kind in kinds for event in _EVENTS.get(kind, ())})
     if guards.api_keys:
         openapi.require_key(app)
     openapi.add_route(app)
@@ -215,7 +216,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
     surfaces = (
         *(_LANGUAGE if "language" in kinds else ()),
         *(_ENCODERS if kinds & {"language", "encoder"} else ()),
-        *(_SPEECH if "speech" in kinds else ()),
+        *(_SPEECH if kinds & {"speech", "listening"} else ()),
         *(_STREAMS if kinds & {"language", "speech"} else ()),
         *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,

@@ -9,7 +9,7 @@ from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.provenance import OMITTED
 
-__all__ = ["GoldenSound", "SoundFeatures", "SoundInput"]
+__all__ = ["GoldenSound", "SoundFeatures", "SoundInput", "TranscriptPrompts"]
 
 SoundFeatures: TypeAlias = Literal["log_mel", "samples", "whisper"]
 
@@ -34,6 +34,26 @@ class GoldenSound:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TranscriptPrompts:
+    """What a user asks the model for the words of a sound, which is at {sound}.
+
+    any_language  for the words as they are spoken
+    one_language  the same, if the language is known: its English name is at {language}, and its
+                  code at {code}
+    english       for a translation into English
+    token         special token that follows the user's message with the sound alone, in place of
+                  the first two; before it, `lang:en` names a known language. May be empty
+    """
+
+    any_language: str = (
+        "{sound}Transcribe the speech in its original language. Write the transcript only."
+    )
+    one_language: str = "{sound}Transcribe the speech in {language}. Write the transcript only."
+    english: str = "{sound}Translate the speech into English. Write the translation only."
+    token: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SoundInput:
     """How a sound becomes frames, which the tower reads, and a text around its rows.
 
@@ -50,6 +70,7 @@ class SoundInput:
     padded       whether a sound is padded with silence to complete windows
     margin       frames behind a sound that its last row is computed of, too. A row that would have
                  no more frames of the sound than this is left out
+    transcripts  how transcripts are asked for
     """
 
     features: SoundFeatures
@@ -64,6 +85,7 @@ class SoundInput:
     windows: int = field(default=1, metadata=OMITTED)
     padded: bool = field(default=False, metadata=OMITTED)
     margin: int = field(default=0, metadata=OMITTED)
+    transcripts: TranscriptPrompts = field(default=TranscriptPrompts(), metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from hearthd.bundle import SoundInput
+from hearthd.bundle import SoundInput, TranscriptPrompts
 from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.tensor_names import TensorNames
@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 _ROWS = 750  # of 30 s
+_TASK = "{sound}Transcribe the following speech segment in "
+_FORM = (
+    "\n\nFollow these specific instructions for formatting the answer:\n"
+    "* Only output the transcription, with no newlines.\n"
+    "* When transcribing numbers, write the digits, i.e. write 1.7 and not one point seven, and "
+    "write 3 instead of three."
+)
+# As in the model's card, which translates after a transcript in the same answer.
+_TRANSCRIPTS = TranscriptPrompts(
+    any_language=f"{_TASK}its original language.{_FORM}",
+    one_language=f"{_TASK}{{language}} into {{language}} text.{_FORM}",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +110,7 @@ def sound_rows(features: SoundFeatures, shape: SoundShape) -> SoundInput:
         start="<|audio>",
         placeholder="<|audio|>",
         end="<audio|>",
+        transcripts=_TRANSCRIPTS,
     )
 
 

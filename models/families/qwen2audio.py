@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.bundle import TranscriptPrompts
 from hearthd.models.config import SoundShape
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 _POOLED = 2  # states of a row
 # Frames behind a sound that the convolutions read for its last state.
 _MARGIN = 2
+# As in the model's own evaluation.
+_TRANSCRIPTS = TranscriptPrompts(
+    any_language="{sound}Detect the language and recognize the speech:",
+    one_language="{sound}Detect the language and recognize the speech: <|{code}|>",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +112,7 @@ def sound_input(config: Config, data: ConfigJson) -> SoundInput:
     return whisper_tower.sound_input(
         config, config.sound, data,
         marker=start + placeholder + end, start=start, placeholder=placeholder, end=end,
+        transcripts=_TRANSCRIPTS,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.bundle import TranscriptPrompts
 from hearthd.models.config import ConfigError, SoundShape
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 _EPS = 1e-6  # of the projector's norms
 _PARTS = ("audio_model_id", "text_model_id")
+# As in the model's training data; the language is an addition.
+_TRANSCRIPTS = TranscriptPrompts(
+    any_language="Transcribe\n{sound}",
+    one_language="Transcribe in {language}\n{sound}",
+    english="Please translate the text to English. Your response should only include the English "
+    "translation, without any additional words:\n\n{sound}",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +143,7 @@ def sound_input(config: Config, data: ConfigJson) -> SoundInput:
     return whisper_tower.sound_input(
         config, config.sound, data, windows=whisper_tower.MAX_WINDOWS,
         marker="<|audio|>", start="", placeholder="<|reserved_special_token_0|>", end="",
+        transcripts=_TRANSCRIPTS,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.bundle import TranscriptPrompts
 from hearthd.models.config import ConfigError, SoundShape
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
@@ -105,6 +106,7 @@ def sound_input(config: Config, data: ConfigJson) -> SoundInput:
     return whisper_tower.sound_input(
         config, config.sound, data, windows=whisper_tower.MAX_WINDOWS, padded=True,
         marker="[BEGIN_AUDIO][AUDIO]", start="[BEGIN_AUDIO]", placeholder="[AUDIO]", end="",
+        transcripts=TranscriptPrompts(token="[TRANSCRIBE]"),
     )  # fmt: skip
 
 

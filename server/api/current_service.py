@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import EncoderManifest, LanguageManifest
     from hearthd.server.api.fields import ModelFields
     from hearthd.server.lora.adapters import Adapter, Adapters
+    from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.service import Service
     from hearthd.server.services.speech_service import SpeechService
 
@@ -92,11 +93,19 @@ async def encoder(request: Request, body: ModelFields) -> EncoderService:
     return _encoder(await _lease_for(request, deployment, body), body, adapter)
 
 
-async def speech_service(request: Request, body: ModelFields) -> SpeechService:
-    """The model of speech that a body names; raises as `language_service`."""
-    deployment, adapter = (await _pool(request)).find_adapted(body.model, "speech")
+async def transcriber(request: Request, body: ModelFields) -> SpeechService | LanguageService:
+    """The model that a body names and that writes what is said; raises as `language_service`.
+
+    Without a name, a model of speech comes first: its transcripts have times.
+    """
+    pool = await _pool(request)
+    others: tuple[Kind, ...] = ("listening",) if body.model or "speech" not in pool.kinds() else ()
+    deployment, adapter = pool.find_adapted(body.model, "speech", *others)
+    service = await _lease_for(request, deployment, body)
+    if isinstance(service, LanguageService):
+        return _adapted(service, request, adapter, body.adapter_scales)
     _without_adapter(body, adapter)
-    return cast("SpeechService", await _lease_for(request, deployment, body))
+    return cast("SpeechService", service)
 
 
 def _encoder(service: Service, body: ModelFields, adapter: str) -> EncoderService:

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from hearthd.server.api.ndjson import NDJSON
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from fastapi import FastAPI, Request
     from pydantic import BaseModel
@@ -77,7 +77,7 @@ def require_key(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def add_events(app: FastAPI, events: Sequence[type[BaseModel]]) -> None:
+def add_events(app: FastAPI, events: Collection[type[BaseModel]]) -> None:
     """Add the schemas of streamed events to an application's document."""
     without_events = app.openapi
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hearthd.bundle import PIXEL_MEMORY
 from hearthd.runtime.interface import NO_TOKEN
@@ -48,6 +48,10 @@ class MediaReader:
     def read(self, item: Media) -> ReadMedia:
         """Decode an image or a sound; raises InvalidRequest, NotSupported or ImagesFull."""
         return self._sounds.read(item) if item.kind == "audio" else self._images.read(item)
+
+    def read_sound(self, file: IO[bytes], field: str) -> ReadMedia:
+        """Decode a sound file; raises as `read`."""
+        return self._sounds.read_file(file, field)
 
     def positions(self, ids: Sequence[int], squares: Sequence[ImageSquare]) -> tuple[int, ...]:
         """The ids of a prompt, with NO_TOKEN for each row of its images and sounds.

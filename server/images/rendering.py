@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.media_reader import MediaReader
@@ -99,6 +99,11 @@ class ConversationRenderer:
             )
         read = await self._read(media)
         return await asyncio.to_thread(self._render_text, texts, read, field, bos)
+
+    async def read_sound(self, file: IO[bytes], field: str) -> ReadMedia:
+        """Decode the sound file of a request; raises as MediaReader.read."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_DECODER, self._reader.read_sound, file, field)
 
     async def _read(self, media: Sequence[Media]) -> list[ReadMedia]:
         """Decode images and sounds one after the other; raises as MediaReader.read."""

@@ -38,11 +38,16 @@ class SoundReader:
     def read(self, sound: Media) -> ReadMedia:
         """Decode a sound; raises InvalidRequest, ImagesFull, StorageFull or NotSupported."""
         data = from_url(sound.url, sound.field, "audio")
-        samples = self._samples(data, sound.field)
+        with _on_disk(data, sound.field) as file:
+            return self.read_file(file, sound.field)
+
+    def read_file(self, file: IO[bytes], field: str) -> ReadMedia:
+        """As `read`, of a file."""
+        samples = self._samples(file, field)
         windows = sound_windows(samples, self._settings)
         if not windows:
             raise _invalid(
-                sound.field,
+                field,
                 f"{len(samples) / SAMPLE_RATE:.3g} s",
                 f"at least {self._settings.min_seconds} s",
             )
@@ -58,16 +63,15 @@ class SoundReader:
             rows=self._settings.rows(len(frames)),
         )
 
-    def _samples(self, data: bytes, field: str) -> NDArray[np.float32]:
+    def _samples(self, file: IO[bytes], field: str) -> NDArray[np.float32]:
         """The samples of a sound file: more than fit are not decoded."""
         limit = self._settings.max_samples
-        with _on_disk(data, field) as file:
-            try:
-                sound, starts = open_sound(file), range(0, limit, _BLOCK)
-                blocks = [sound.read(start, min(_BLOCK, limit - start)) for start in starts]
-                goes_on = len(sound.read(limit, 1)) > 0
-            except InvalidRequest as error:  # of a file in a form
-                raise InvalidRequest(field=field, got=error.got, expected=error.expected) from None
+        try:
+            sound, starts = open_sound(file), range(0, limit, _BLOCK)
+            blocks = [sound.read(start, min(_BLOCK, limit - start)) for start in starts]
+            goes_on = len(sound.read(limit, 1)) > 0
+        except InvalidRequest as error:  # of a file in a form
+            raise InvalidRequest(field=field, got=error.got, expected=error.expected) from None
         if goes_on:
             seconds = f"{self._settings.max_seconds:g} s"
             raise _invalid(field, f"more than {seconds}", f"at most {seconds}: split it")

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -221,6 +221,10 @@ class LanguageService(Service):
     ) -> Prompt:
         """The prompt for a text with images, as ConversationRenderer.render_text makes it."""
         return await self._renderer.render_text(text, images, field, bos=bos)
+
+    async def read_sound(self, file: IO[bytes], field: str) -> ReadMedia:
+        """A sound file of a request, as ConversationRenderer.read_sound reads it."""
+        return await self._renderer.read_sound(file, field)
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)

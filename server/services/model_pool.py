@@ -28,7 +28,7 @@ from hearthd.server.errors import (
 from hearthd.server.fault_isolation import STOPS, BackgroundTasks, contained
 from hearthd.server.metrics import MeasuredModel, ServerMetrics
 from hearthd.server.process.connection_memory import ConnectionMemory, memory_of_connections
-from hearthd.server.services.model_kind import WORDS, kind_of
+from hearthd.server.services.model_kind import WORDS, kinds_of
 from hearthd.server.services.model_room import ModelRoom, is_unused
 from hearthd.server.services.pending_load import PendingLoad
 from hearthd.text.errors import InvalidRequest
@@ -99,7 +99,7 @@ class ModelPool:
 
     def kinds(self) -> set[Kind]:
         """The kinds of the models; one whose manifest cannot be read may be a language model."""
-        return {kind_of(deployment.manifest) for deployment in self}
+        return {kind for deployment in self for kind in kinds_of(deployment.manifest)}
 
     @property
     def request_memory(self) -> int:
@@ -119,7 +119,9 @@ class ModelPool:
         and InvalidRequest for a model of another kind.
         """
         expected = [
-            deployment for deployment in self if not kinds or kind_of(deployment.manifest) in kinds
+            deployment
+            for deployment in self
+            if not kinds or kinds_of(deployment.manifest).intersection(kinds)
         ]
         any_name = not name or len(self) == 1
         if expected and any_name:

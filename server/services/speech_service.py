@@ -12,6 +12,7 @@ from hearthd.server.engine.speech_jobs import SpeechJobs
 from hearthd.server.metrics import ArraysMetrics
 from hearthd.server.services.array_service import FunctionsOptions, open_functions_service
 from hearthd.server.services.service import Service
+from hearthd.server.speech.language_names import code_of
 from hearthd.server.speech.transcription import ENGLISH, SpeechOptions, Transcriber
 from hearthd.text.errors import InvalidRequest, NotSupported, RequestError
 from hearthd.text.tokenizer import Tokenizer
@@ -81,7 +82,7 @@ class SpeechService(Service):
                 got="word",
                 expected="segment: the bundle has no function for times of words; bake it again",
             )
-        code = language and language.lower().partition("-")[0]
+        code = language and code_of(language)
         if code and code not in self.languages:
             raise InvalidRequest(
                 field="language",

@@ -257,7 +257,7 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
             return ["arrays"]
         case LanguageManifest(image_settings=images, sound=sound) if deployment.has_chat_template:
             seen: list[Capability] = [] if images is None else ["vision"]
-            heard: list[Capability] = [] if sound is None else ["audio"]
+            heard: list[Capability] = [] if sound is None else ["audio", "transcription"]
             return ["completion", "chat", *seen, *heard, "embedding"]
         case _:
             return ["completion", "embedding"]

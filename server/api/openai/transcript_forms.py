@@ -18,11 +18,28 @@ class DurationUsage(BaseModel):
     seconds: int = Field(description="Length of the sound in seconds, rounded up.")
 
 
+class InputDetails(BaseModel):
+    """Kinds of the prompt's tokens."""
+
+    text_tokens: int = Field(description="Tokens of the instruction.")
+    audio_tokens: int = Field(description="Positions that the sound takes.")
+
+
+class TokenUsage(BaseModel):
+    """Token counts, of a model that reads sound in a prompt."""
+
+    type: Literal["tokens"]
+    input_tokens: int = Field(description="Tokens of the prompt, positions of the sound included.")
+    input_token_details: InputDetails
+    output_tokens: int = Field(description="Tokens of the text.")
+    total_tokens: int = Field(description="Sum of both.")
+
+
 class Transcript(BaseModel):
     """The text."""
 
     text: str = Field(description="The whole text.")
-    usage: DurationUsage
+    usage: DurationUsage | TokenUsage
 
 
 class TranscriptSegment(BaseModel):
@@ -78,7 +95,7 @@ class TranscriptDone(NamedEvent):
 
     type: Literal["transcript.text.done"] = "transcript.text.done"
     text: str = Field(description="The whole text.")
-    usage: DurationUsage
+    usage: DurationUsage | TokenUsage
 
 
 class TranscriptWriter:

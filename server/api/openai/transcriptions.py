@@ -13,11 +13,12 @@ from typing_extensions import override
 
 from hearthd.server.api import form_body, openapi
 from hearthd.server.api.answer_writer import or_error
-from hearthd.server.api.current_service import speech_service
+from hearthd.server.api.current_service import transcriber
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import ModelFields, Text
 from hearthd.server.api.form_body import FormRoute, Upload
 from hearthd.server.api.http_errors import ERRORS, describe, encode
+from hearthd.server.api.openai.heard_transcripts import HeardTranscriptWriter
 from hearthd.server.api.openai.transcript_forms import (
     Transcript,
     TranscriptDelta,
@@ -25,8 +26,12 @@ from hearthd.server.api.openai.transcript_forms import (
     TranscriptWriter,
     VerboseTranscript,
 )
+from hearthd.server.api.sse import respond
 from hearthd.server.api.surface import surface
+from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.speech_service import GRANULARITIES, Transcription
+from hearthd.server.services.transcripts import TranscriptRequest, begin_transcript
+from hearthd.server.speech.language_names import code_of
 from hearthd.text.errors import InvalidRequest
 
 Task: TypeAlias = Literal["transcribe", "translate"]
@@ -44,22 +49,22 @@ class TranslationForm(ModelFields):
     model_config = ConfigDict(strict=False)
 
     file: Upload = Field(
-        description="Sound as WAV, FLAC, OGG, MP3, AIFF, AU or CAF, of at most four hours; other "
-        "formats if the server has ffmpeg."
+        description="Sound as WAV, FLAC, OGG, MP3, AIFF, AU or CAF, of at most four hours, or as "
+        "long as a chat model reads; other formats if the server has ffmpeg."
     )
     prompt: Text = Field(
         "",
         description="Text that comes before the sound: names and words as they are to be written.",
     )
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = Field(
-        "json", description="Form of the answer."
+        "json", description="Form of the answer. A chat model has json and text only."
     )
     temperature: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Temperature of the first attempt. A window whose text is improbable, or "
-        "repeats itself, is sampled again at higher ones.",
+        description="Temperature of the first attempt. With Whisper, a window whose text is "
+        "improbable, or repeats itself, is sampled again at higher ones.",
     )
 
 
@@ -76,7 +81,8 @@ class TranscriptionForm(TranslationForm):
     )
     stream: bool = Field(
         False,
-        description="Send the text as server-sent events, as soon as each window of 30 s is done.",
+        description="Send the text as server-sent events, as it is written; with Whisper as soon "
+        "as each window of 30 s is done.",
     )
 
 
@@ -128,8 +134,10 @@ async def translations(
 async def _answer(
     request: Request, form: TranslationForm, task: Task
 ) -> Response | Transcript | VerboseTranscript:
-    service = await speech_service(request, form)
+    service = await transcriber(request, form)
     transcribed = form if isinstance(form, TranscriptionForm) else None
+    if isinstance(service, LanguageService):
+        return await _heard(request, service, form, transcribed)
     times = set(transcribed.timestamp_granularities if transcribed else ()) or {"segment"}
     options = await service.options(
         language=(transcribed.language if transcribed else "") or None,
@@ -147,6 +155,35 @@ async def _answer(
             return _Stream(_encoded(transcription, writer), opened.pop_all())
         await unless_disconnected(request, _collect(transcription, writer))
         return _form(writer, form.response_format)
+
+
+async def _heard(
+    request: Request,
+    service: LanguageService,
+    form: TranslationForm,
+    transcribed: TranscriptionForm | None,
+) -> Response | Transcript:
+    """The answer of a language model that reads sound."""
+    if form.response_format not in ("json", "text"):
+        raise InvalidRequest(
+            field="response_format",
+            got=form.response_format,
+            expected="json or text: only Whisper says when words are spoken",
+        )
+    asked = TranscriptRequest(
+        language=code_of(transcribed.language) if transcribed else "",
+        translate=transcribed is None,
+        example=form.prompt,
+        temperature=form.temperature,
+    )
+    with form_body.opened(form.file) as file:
+        choices, rows = await begin_transcript(service, file, asked)
+    writer = HeardTranscriptWriter(choices, rows)
+    stream = transcribed is not None and transcribed.stream
+    answer = await respond(writer, request, stream=stream)
+    if isinstance(answer, Transcript) and form.response_format == "text":
+        return PlainTextResponse(f"{answer.text}\n")
+    return answer
 
 
 async def _collect(transcription: Transcription, writer: TranscriptWriter) -> None:

@@ -7,7 +7,7 @@ import { json, request } from "./http.js";
 const MARKER = "<__media__>"; // of an image or a sound in a text
 
 /** The models as {writers, listener}: those that write text, and the name of one that transcribes speech,
- * or "". Of a writer {id, context, loaded, loading, memory, pinned, chats, images, sounds, failure}:
+ * or "": of one that does nothing else, if there is one, because it takes longer sounds. Of a writer {id, context, loaded, loading, memory, pinned, chats, images, sounds, failure}:
  * `context` is a number of tokens or null; `memory` is what the loaded model takes, in bytes, or 0; a `pinned`
  * model stays loaded; `chats` is whether the model has a chat template, `images` whether it
  * reads these, true if nobody knows; `sounds` is the seconds of the longest sound that it reads, or false;
@@ -15,7 +15,8 @@ const MARKER = "<__media__>"; // of an image or a sound in a text
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
   const texts = list.filter(({ capabilities }) => capabilities?.includes("completion") ?? true);
-  const listener = list.find(({ capabilities }) => capabilities?.includes("transcription"))?.id ?? "";
+  const listeners = list.filter(({ capabilities }) => capabilities?.includes("transcription"));
+  const listener = (listeners.find((model) => !texts.includes(model)) ?? listeners[0])?.id ?? "";
   const writers = texts.map(({ id, meta, capabilities, status }) => ({
     id,
     context: meta?.n_ctx ?? null,
