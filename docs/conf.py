@@ -59,9 +59,9 @@ def _format_docstring(
 
 def _settings() -> str:
     """The server's settings."""
-    from hearthd.server.settings import Settings
+    from hearthd.server.settings import SAMPLING_GROUP, Settings
 
-    return _flags(Settings, argument="bundle")
+    return _flags(Settings, argument="bundle", group=SAMPLING_GROUP)
 
 
 def _bake_options() -> str:
@@ -71,15 +71,18 @@ def _bake_options() -> str:
     return _flags(BakeOptions, argument="model")
 
 
-def _flags(schema: type[BaseModel], argument: str) -> str:
-    """A table for each group of a schema's fields. The field `argument` is not a flag."""
+def _flags(schema: type[BaseModel], argument: str, group: str | None = None) -> str:
+    """A table for each group of a schema's fields. The field `argument` is not a flag.
+
+    `group` has the other fields that name none.
+    """
     from hearthd.flag_names import flag
-    from hearthd.flags import metavar
+    from hearthd.flags import grouped_fields, metavar
 
     groups: dict[str, list[str]] = {}
-    for name, field in schema.model_fields.items():
+    fields = grouped_fields(schema, group)
+    for name, field, section in sorted(fields, key=lambda each: each[0] != argument):
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        group = str(extra.get("group", argument.capitalize()))
         default = "" if field.default in (None, ()) or field.is_required() else f"`{field.default}`"
         typed = argument.upper() if name == argument else flag(name)
         if extra.get("only_off"):
@@ -87,7 +90,8 @@ def _flags(schema: type[BaseModel], argument: str) -> str:
         if name != argument and field.annotation is not bool:
             typed += f" {metavar(field)}".replace("|", r"\|")
         row = f"| `{typed}` | {default} | {field.description} |"
-        groups.setdefault(group, ["| Flag | Default | Meaning |", "|---|---|---|"]).append(row)
+        title = argument.capitalize() if name == argument or section is None else section
+        groups.setdefault(title, ["| Flag | Default | Meaning |", "|---|---|---|"]).append(row)
     return "\n\n".join(f"## {group}\n\n" + "\n".join(rows) for group, rows in groups.items())
 
 

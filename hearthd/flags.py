@@ -90,8 +90,11 @@ def takes(
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        fields = schema.model_fields.items()
-        flags = [_parameter(name, field, group) for name, field in fields if name not in leave_out]
+        flags = [
+            _parameter(name, field, section)
+            for name, field, section in grouped_fields(schema, group)
+            if name not in leave_out
+        ]
         parameters = [*declared, *flags]
         # Typer reads a command's parameters from these two attributes.
         vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
@@ -99,6 +102,17 @@ def takes(
         return command
 
     return derive
+
+
+def grouped_fields(
+    schema: type[BaseModel], group: str | None
+) -> list[tuple[str, FieldInfo, str | None]]:
+    """The fields of a schema with their groups; the fields that name none are in `group`, last."""
+    fields = [
+        (name, field, _extra(field).get("group", group))
+        for name, field in schema.model_fields.items()
+    ]
+    return sorted(fields, key=lambda each: "group" not in _extra(each[1]))
 
 
 def typed_values(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,8 +144,7 @@ def _json(text: str) -> Any:
         return text  # the model rejects it
 
 
-def _parameter(name: str, field: FieldInfo, group: str | None) -> inspect.Parameter:
-    section = _extra(field).get("group", group)
+def _parameter(name: str, field: FieldInfo, section: str | None) -> inspect.Parameter:
     is_switch = field.annotation is bool
     on, off = "" if _extra(field).get("only_off") else flag(name), flag(f"no_{name}")
     description = field.description or ""

@@ -74,8 +74,10 @@ class Model:
         """
         session = self._language()
         prompt_or_ids = prompt if isinstance(prompt, str) else _prompt(session.service, prompt)
+        fields = _fields(options)
+        fields.take_defaults(session.service.sampling)
         return session.pieces(
-            _fields(options).completion(prompt_or_ids, max_tokens=max_tokens, logprobs=None)
+            fields.completion(prompt_or_ids, max_tokens=max_tokens, logprobs=None)
         )
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:

@@ -63,9 +63,8 @@ _NOT_NEEDED = {
         *("--pooling", "--tool-call-parser", "--reasoning-parser"),
     ),
     "each request sets it": (
-        *("--temp", "--temperature", "--top-k", "--top-p", "--min-p", "--repeat-penalty"),
-        *("--presence-penalty", "--frequency-penalty", "-s", "--seed", "-n", "--predict"),
-        *("--n-predict", "--max-tokens", "-sys", "--system-prompt", "--samplers"),
+        *("-s", "--seed", "-n", "--predict", "--n-predict", "--max-tokens"),
+        *("-sys", "--system-prompt"),
     ),
     "the last line has the speed": ("--verbose",),
     "the model is unloaded at the end": ("--keepalive",),

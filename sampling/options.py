@@ -8,6 +8,7 @@ use it in chain.py or sampler.py.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -42,6 +43,8 @@ def _known_sampler(name: str) -> str:
 
 
 def _without_absent(names: Any) -> Any:
+    if isinstance(names, str):  # in the environment, or as for llama-server
+        names = [name.strip() for name in re.split("[,;]", names)]
     if not isinstance(names, list):
         return names
     return [name for name in names if name not in _ABSENT_SAMPLERS]

@@ -31,7 +31,7 @@ from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, u
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys, read_template
-from hearthd.server.settings import BadSettings, LoadedSettings, Settings, load
+from hearthd.server.settings import SAMPLING_GROUP, BadSettings, LoadedSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
 from hearthd.server.version import version
 
@@ -64,7 +64,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(cls=BakesFirst)
-@flags.takes(Settings, leave_out=frozenset({"bundle"}))
+@flags.takes(Settings, leave_out=frozenset({"bundle"}), group=SAMPLING_GROUP)
 def _serve(
     context_: typer.Context,
     bundle: _Bundles = None,

@@ -33,7 +33,8 @@ from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.speech_service import open_speech_service
 from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
-from hearthd.server.settings import BadSettings, reject_language_only
+from hearthd.server.settings import BadSettings
+from hearthd.text.text_request import SAMPLING_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +46,12 @@ if TYPE_CHECKING:
     from hearthd.server.settings import LoadedSettings, Settings
 
 log = logging.getLogger(__name__)
+
+_LANGUAGE_ONLY = (
+    "speculation", "logits", "max_memory", "context", "overflow", "cache_ram", "cache_dir",
+    "cache_disk", "fetch_images", "state_dir", "state_size", "chat_template", "chat_template_file",
+    "lora", "lora_dir", *SAMPLING_FIELDS,
+)  # fmt: skip
 
 
 def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
@@ -177,6 +184,16 @@ def open_service(loaded: LoadedSettings, bundle: Path, name: str, reserved: int 
     return open_any(loaded.settings, bundle, name, reserved)
 
 
+def reject_language_only(loaded: LoadedSettings, bundle: Path) -> None:
+    """Raise BadSettings if a setting is set that only language models have."""
+    for name in _LANGUAGE_ONLY:
+        if name in loaded.origins:
+            raise BadSettings(
+                f"{name}: only valid for language models; {bundle} contains none (from "
+                f"{loaded.source(name)})"
+            )
+
+
 def _manifest(loaded: LoadedSettings, bundle: Path) -> AnyManifest:
     """The manifest of a bundle; if there is no such folder, the error lists similar names."""
     if not bundle.exists():
@@ -231,6 +248,7 @@ def open_model(
             lora=adapter_folders(settings),
             lora_dir=settings.lora_dir,
             keys=read_signing_keys(settings),
+            sampling=settings.sampling,
         ),
     )
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, SecretStr
-from pydantic_settings import NoDecode
 
 from hearthd.bundle.parsing.validation import SIZE
 
@@ -32,6 +31,6 @@ def _reject_booleans(value: object) -> object:
 
 Size = Annotated[ByteSize, BeforeValidator(_reject_booleans)]
 Key = Annotated[SecretStr, AfterValidator(_check_length)]
-Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Keys = Annotated[tuple[Key, ...], BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_split)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]

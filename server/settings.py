@@ -31,12 +31,10 @@ from hearthd.server.environment import PREFIX, unknown_variable, variable_of
 from hearthd.server.logs import LogFormat
 from hearthd.server.setting_types import Keys, Paths, Size, Words
 from hearthd.text.overflow import Overflow
+from hearthd.text.text_request import SAMPLING_FIELDS, SamplingParameters
 
-_LANGUAGE_ONLY = (
-    "speculation", "logits", "max_memory", "context", "overflow", "cache_ram", "cache_dir",
-    "cache_disk", "fetch_images", "state_dir", "state_size", "chat_template", "chat_template_file",
-    "lora", "lora_dir",
-)  # fmt: skip
+# Of the fields that Settings takes from SamplingParameters.
+SAMPLING_GROUP = "Sampling of requests that do not set it"
 
 
 class BadSettings(Exception):
@@ -48,10 +46,12 @@ def _setting(group: str, default: Any, description: str, **limits: Any) -> Any:
     return Field(default, description=description, json_schema_extra=extra, **limits)
 
 
-class Settings(BaseSettings):
-    """The settings of one server. Sizes are in bytes, times in seconds."""
+class Settings(BaseSettings, SamplingParameters):
+    """The settings of one server: sizes in bytes, times in seconds, and defaults of sampling."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, enable_decoding=False
+    )
 
     bundle: Words = Field(
         (),
@@ -292,6 +292,11 @@ class Settings(BaseSettings):
     log_format: LogFormat = _setting("Logs", "text", "text, or json for one JSON object per line.")
 
     @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling parameters that are set."""
+        return {name: getattr(self, name) for name in SAMPLING_FIELDS & self.model_fields_set}
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names in `alias`; the first one is the model's."""
         return tuple(name.strip() for name in (self.alias or "").split(",") if name.strip())
@@ -335,6 +340,10 @@ class LoadedSettings:
     settings: Settings
     origins: Mapping[str, str]
 
+    def source(self, name: str) -> str:
+        """The flag, the environment variable or the file that sets a setting."""
+        return _source(name, self.origins[name])
+
 
 def load(flags: Mapping[str, Any]) -> LoadedSettings:
     """Load the settings from flags, environment and file; raises BadSettings."""
@@ -352,16 +361,6 @@ def load(flags: Mapping[str, Any]) -> LoadedSettings:
         return LoadedSettings(settings=Settings(**values), origins=origins)
     except ValidationError as error:
         raise BadSettings(_problem(error, origins)) from None
-
-
-def reject_language_only(loaded: LoadedSettings, bundle: Path) -> None:
-    """Raise BadSettings if a setting is set that only language models have."""
-    for name in _LANGUAGE_ONLY:
-        if origin := loaded.origins.get(name):
-            raise BadSettings(
-                f"{name}: only valid for language models; {bundle} contains none (from "
-                f"{_source(name, origin)})"
-            )
 
 
 def _read(path: str | Path) -> dict[str, Any]:

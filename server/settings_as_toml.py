@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hearthd.server.settings import LoadedSettings, Settings, is_secret
+from hearthd.text.text_request import SAMPLING_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def _lines(loaded: LoadedSettings) -> Iterator[str]:
             continue
         if is_secret(name):
             yield f"# {name}: {len(value)} hidden  # {origin}"
-        elif value is None:
+        elif value is None or (name in SAMPLING_FIELDS and name not in loaded.origins):
             yield f"# {name} is not set  # {origin}"
         else:
             # JSON of a number, string or list is valid TOML.

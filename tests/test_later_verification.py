@@ -163,11 +163,9 @@ def test_a_comparison_begins_once_when_it_is_told_to(
 def test_a_chat_compares_after_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(LaterVerification, "begin", lambda _: begun.append("comparison"))
-    with Chat(
-        Path("a"), lambda _: fakes.fake_service(LIBRARY, template=GEMMA, context=512), {}
-    ) as chat:
+    service = fakes.fake_service(LIBRARY, template=GEMMA, context=512)
+    with Chat(Path("a"), lambda _: service, {"max_tokens": "3"}) as chat:
         assert begun == []
-        chat.fields = chat.fields.model_copy(update={"max_tokens": 3})
         chat.answer("the dog", begun.append)
     assert begun[0] != "comparison"
     assert begun[-1] == "comparison"

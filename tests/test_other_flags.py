@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         (("serve", "a.gguf", "-ngl", "99"), "-ngl; omit it: Hearth computes on the CPU"),
         (("serve", "a.gguf", "-np", "2"), "-np; use --slots"),
         (("serve", "a.gguf", "-ctk", "q8_0"), "-ctk; use --kv-cache"),
-        (("serve", "a.gguf", "--temp", "0"), "--temp; omit it: each request sets it"),
+        (("serve", "a.gguf", "--temp", "0"), "--temp; use --temperature"),
         (("serve", "a.gguf", "--verbose"), "--verbose; use --log-level debug"),
         (("run", "a.gguf", "--temp", "0"), "--temp; use --temperature"),
         (("run", "a.gguf", "-n", "16", "-p", "Hello"), "-n; use --max-tokens"),

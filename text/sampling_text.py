@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import defaultdict
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from hearthd.sampling.options import SamplingOptions, SamplingParameters
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hearthd.sampling.options import Breakers
     from hearthd.text.tokenizer import Tokenizer
 
 _MAX_BREAKER_BYTES = 40
 _MAX_TAIL_TOKENS = 20
+_MAX_PARAMETER = 2**31  # llama.cpp's integers have 32 bits
+
+
+def valid_parameters(values: Mapping[str, Any]) -> dict[str, int | float]:
+    """The sampling parameters among some values that are numbers in their range."""
+    return {name: value for name, value in values.items() if _is_valid(name, value)}
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    if type(value) not in (int, float) or not abs(value) < _MAX_PARAMETER:  # nor NaN
+        return False
+    try:
+        parameters = _parameters().validate_json(json.dumps({name: value}), strict=True)
+    except ValidationError:
+        return False
+    return hasattr(parameters, name)
+
+
+@functools.cache
+def _parameters() -> TypeAdapter[SamplingParameters]:
+    return TypeAdapter(SamplingParameters)
 
 
 class SamplingText:

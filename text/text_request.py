@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hearthd.sampling.options import SamplingParameters
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
 __all__ = [
     "DRY_SEQUENCE_BREAKERS",
+    "SAMPLING_FIELDS",
     "SEED_COUNT",
     "ImageSquare",
     "SamplingParameters",
     "TextRequest",
 ]
+
+SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParameters))
 
 # A client's seed is an integer of 64 bits, signed or not. Equal bits are the same seed.
 SEED_COUNT = 2**64

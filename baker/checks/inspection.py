@@ -141,6 +141,9 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
         f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix "
         "cache",
     )
+    if manifest.sampling:
+        values = (f"{name} {value}" for name, value in manifest.sampling.items())
+        yield "sampling", f"{', '.join(values)}, as the weights recommend"
     if not manifest.golden:
         yield "golden", _golden_text(manifest)
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}

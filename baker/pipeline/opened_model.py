@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
+from hearthd.baker.weights.recommended_sampling import recommended_sampling
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import GridInput, ImageInput
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
@@ -73,6 +74,11 @@ class OpenedModel:
                     f"the tokenizer has no special token {name!r} for {purpose}; use the "
                     "tokenizer of these weights"
                 )
+
+    @property
+    def sampling(self) -> dict[str, int | float]:
+        """The sampling parameters that the weights recommend."""
+        return recommended_sampling(self.source)
 
     def square_images(self) -> ImageInput | None:
         """How the model reads images of one size, if it does."""

@@ -71,10 +71,12 @@ async def _deployment(request: Request, model: ModelName = "") -> Deployment:
 async def language_service(request: Request, body: ModelFields) -> LanguageService:
     """The language model that a body names, with the adapter that it chooses.
 
-    Raises ModelNotFound, InvalidRequest, and what `lease` raises.
+    The body takes the model's defaults. Raises ModelNotFound, InvalidRequest, and what `lease`
+    raises.
     """
     deployment, adapter = (await _pool(request)).find_adapted(body.model, "language")
     service = cast("LanguageService", await _lease_for(request, deployment, body))
+    body.take_defaults(service.sampling)
     return _adapted(service, request, adapter, body.adapter_scales)
 
 

@@ -5,6 +5,7 @@ inert_fields.py decides about fields that are in no schema.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -139,6 +140,9 @@ class ModelFields(Fields):
     def adapter_scales(self) -> dict[int, float] | None:
         """The scales of the LoRA adapters that the request chooses, by number; None for none."""
         return None
+
+    def take_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Set the sampling parameters that the request does not set to the model's defaults."""
 
     @property
     def idle_timeout(self) -> float | None:

@@ -4,7 +4,7 @@ Names and defaults are llama-server's.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -88,6 +88,11 @@ class SamplingFields(Fields, SamplingParameters):
         default_factory=list,
         description="End the answer before any of these strings. Empty ones are ignored.",
     )
+
+    def take_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Set the sampling parameters that the request does not set to the model's defaults."""
+        for name in defaults.keys() - self.model_fields_set:
+            setattr(self, name, defaults[name])
 
 
 class RandomSeed(SamplingFields):

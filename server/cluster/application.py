@@ -18,9 +18,9 @@ from hearthd.server.cluster.bundles import BundleFolders
 from hearthd.server.cluster.front import FRONT
 from hearthd.server.cluster.model_replica import ModelReplica
 from hearthd.server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
-from hearthd.server.open_service import bundle_folders
+from hearthd.server.open_service import bundle_folders, reject_language_only
 from hearthd.server.setting_files import adapter_folders
-from hearthd.server.settings import BadSettings, Settings, load, reject_language_only
+from hearthd.server.settings import BadSettings, Settings, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -104,6 +104,7 @@ def _service(
                 context=bundle.context,
                 overflow=settings.overflow,
                 fetcher=image_fetcher() if settings.fetch_images else None,
+                sampling=settings.sampling,
             )
         case EncoderManifest() as manifest, Tokenizer() as tokenizer:
             calls = RemoteCalls(handle, bundle, queue_limit=limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,7 @@ class EngineOptions:
     models        models of this process, which share its memory
     lora          folders of LoRA adapters that are loaded with the bundle, by name
     lora_dir      folder of the adapters that requests may load; None for none
+    sampling      defaults of requests: sampling parameters, in place of the bundle's
     keys          public keys: one of them must have signed the bundle and every adapter; none: no
                   signature is checked
     """
@@ -50,6 +51,7 @@ class EngineOptions:
     models: int = 1
     lora: Mapping[str, Path] = field(default_factory=dict)
     lora_dir: Path | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     keys: tuple[PublicKey, ...] = ()
 
 

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
@@ -41,6 +42,7 @@ from hearthd.server.services.engine_options import DEFAULT_OPTIONS, EngineOption
 from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
 from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.sampling_text import valid_parameters
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -74,7 +76,8 @@ class LanguageService(Service):
     """The language model of one bundle: its text layer, and the backend that computes tokens.
 
     `context` are the positions of a slot, None for all that the bundle has; `overflow` as in
-    Completer. With a `fetcher`, images may be at addresses.
+    Completer. With a `fetcher`, images may be at addresses. `sampling` are defaults of requests, in
+    place of the bundle's.
     """
 
     manifest: LanguageManifest
@@ -96,10 +99,12 @@ class LanguageService(Service):
         context: int | None = None,
         overflow: Overflow = "error",
         fetcher: ImageFetcher | None = None,
+        sampling: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.adapters = adapters
         self.context = manifest.context if context is None else context
         self.tokenizer = tokenizer
+        self.sampling = {**valid_parameters(manifest.sampling), **sampling}
         self._template = template
         self._backend = backend
         self._renderer = ConversationRenderer(manifest, tokenizer, fetcher)
@@ -128,6 +133,7 @@ class LanguageService(Service):
             chat_template=self._template.source if self._template else "",
             bos="" if special.bos is None else name(special.bos),
             eos=name(special.eos[0]) if special.eos else "",
+            sampling=self.sampling,
         )
 
     @property
@@ -274,6 +280,7 @@ class LocalLanguageService(LanguageService):
             context=runtime.context,
             overflow=options.overflow,
             fetcher=image_fetcher() if options.fetch_images else None,
+            sampling=options.sampling,
         )
         self.signed = bool(options.keys)
 

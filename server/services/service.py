@@ -16,7 +16,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle import MANIFEST, answer_identity
 from hearthd.runtime.checks.self_test import Level
@@ -26,7 +26,7 @@ from hearthd.server.use_count import UseCount
 from hearthd.server.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from hearthd.bundle import Manifest, ProgramFile
@@ -63,6 +63,7 @@ class Description:
     queue_limit         as opened
     chat_template       source of the chat template, or an empty string
     bos, eos            names of the tokens that begin a text and end an answer, or empty strings
+    sampling            defaults of the sampling parameters, where they are not the server's own
     """
 
     slots: int
@@ -71,6 +72,7 @@ class Description:
     chat_template: str
     bos: str
     eos: str
+    sampling: Mapping[str, Any]
 
 
 class Service:

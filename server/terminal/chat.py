@@ -61,7 +61,7 @@ class Chat:
         self.bundle = bundle
         self.home = home
         self.messages: list[ChatMessage] = _system(system)
-        self.fields = fields_of(ChatFields, options)
+        self._stated = fields_of(ChatFields, options)
         self._options = dict(options)
         self._open = open_
         self._opened = ExitStack()
@@ -86,9 +86,10 @@ class Chat:
             pieces.append(piece)
             write(piece)
 
-        request = self.fields.completion(
+        fields = self.fields
+        request = fields.completion(
             prompt_ids(self.session.service, messages),
-            max_tokens=self.fields.max_tokens,
+            max_tokens=fields.max_tokens,
             logprobs=None,
         )
         try:
@@ -101,18 +102,25 @@ class Chat:
         self._continue(messages, pieces)
         return summary
 
+    @property
+    def fields(self) -> ChatFields:
+        """The fields of the next requests: those that are set, and the model's defaults."""
+        fields = self._stated.model_copy()
+        fields.take_defaults(self.session.service.sampling)
+        return fields
+
     def set_field(self, name: str, text: str) -> None:
         """Set a field of the next requests, as its flag does; raises BadFlag."""
         settable_field(name)
         options = self._options | {name: flags.value_of(ChatFields, name, text)}
-        self.fields = fields_of(ChatFields, options, called=str)
+        self._stated = fields_of(ChatFields, options, called=str)
         self._options = options
 
     def reset_field(self, name: str) -> None:
         """Set a field of the next requests to its default; raises BadFlag."""
         settable_field(name)
         self._options.pop(name, None)
-        self.fields = fields_of(ChatFields, self._options, called=str)
+        self._stated = fields_of(ChatFields, self._options, called=str)
 
     def set_system(self, text: str) -> None:
         """Replace the system message, or remove it if the text is empty; raises InvalidRequest."""

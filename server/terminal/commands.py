@@ -131,12 +131,12 @@ def _generate(
     fields = fields_of(GenerationFields, options)
     _require_model(context_, model, prompt, home)
     prompt = _read_prompt(prompt)
-    _require_utf8(prompt, "prompt")
     pieces: list[str] = []
     bundle = find_or_bake(model, home, context_.obj, purpose="text", meanwhile=_import_for_answers)
     from hearthd.server.terminal.session import Session, usage_line
 
     with Session(_open(bundle, threads, context, overflow)) as session:
+        fields.take_defaults(session.service.sampling)
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -185,7 +185,6 @@ def _chat(
     """
     _require_model(context_, model, prompt, home)
     message = None if prompt is None else _read_prompt(prompt)
-    _require_utf8(message or "", "prompt")
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, purpose="chat", meanwhile=_import_for_answers)
     from hearthd.server.terminal.chat import Chat
@@ -267,12 +266,14 @@ def _require_model(
 def _read_prompt(prompt: str | None) -> str:
     """The prompt, from standard input unless it is an argument, without the last line end."""
     if prompt is not None and prompt != _STDIN:
+        _require_utf8(prompt, "prompt")
         return prompt
     if prompt is None and sys.stdin.isatty():
         raise typer.BadParameter("PROMPT is missing: give a text, or pipe it to standard input.")
     text = sys.stdin.buffer.read().decode(errors="surrogateescape")
     if not text:
         raise typer.BadParameter("PROMPT is missing: standard input is empty.")
+    _require_utf8(text, "prompt")
     return text.removesuffix("\n").removesuffix("\r")
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from hearthd import flags
+from hearthd.sampling.options import SamplingParameters
 from hearthd.server.cli import app
 from hearthd.server.environment import variable_of
 from hearthd.server.setting_files import adapter_folders, read_keys
@@ -65,7 +66,18 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "lora": ("sql=a", ["sql=a"]),
     "lora_dir": ("adapters", "adapters"),
 }
-SWITCHES = frozenset({"strict_fields", "fetch_images", "webui", "slots", "mmap", "models_autoload"})
+# The range of each one is tested with the fields of requests.
+GIVEN |= {
+    name: ("1", type(value)(1)) for name, value in vars(SamplingParameters()).items()
+    if name != "samplers"
+} | {"samplers": ("top_k", ["top_k"])}  # fmt: skip
+GIVEN |= {"adaptive_decay": ("0.5", 0.5), "ignore_eos": ("true", True)}
+SWITCHES = frozenset(
+    {
+        "strict_fields", "fetch_images", "webui", "slots", "mmap", "models_autoload", "ignore_eos",
+        "post_sampling_probs",
+    }
+)  # fmt: skip
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 

@@ -263,6 +263,7 @@ def _manifest(
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
         + activation_tolerance(options.activations, {weight.storage for weight in program.weights}),
         special_tokens=model.tokenizer.special,
+        sampling=model.sampling,
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,

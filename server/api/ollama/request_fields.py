@@ -6,6 +6,7 @@ it.
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
@@ -90,6 +91,10 @@ class OllamaFields(ModelFields):
         default_factory=lambda: OllamaOptions.model_validate({}),
         description="Options of the model, with Ollama's names.",
     )
+
+    @override
+    def take_defaults(self, defaults: Mapping[str, Any]) -> None:
+        self.options.take_defaults(defaults)
 
     @property
     @override

@@ -12,6 +12,7 @@ from hearthd.server.api.http_errors import ERRORS, ErrorResponse
 from hearthd.server.api.surface import surface
 from hearthd.server.errors import NoSlotFree
 from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.service import Description
 from hearthd.server.version import version
 from hearthd.text.errors import NotSupported
 from hearthd.text.media_marker import MEDIA_MARKER
@@ -110,7 +111,7 @@ async def props(deployment: NamedModel, pool: Pool, request: Request) -> Props:
     assert program is not None, "there is a manifest"
     return Props(
         default_generation_settings=GenerationSettings(
-            params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=model.context
+            params=_sampling_defaults(model), n_ctx=model.context
         ),
         total_slots=model.slots,
         queue_limit=model.queue_limit,
@@ -136,6 +137,12 @@ async def props(deployment: NamedModel, pool: Pool, request: Request) -> Props:
         max_instances=pool.models_max,
         models_autoload=pool.autoload,
     )
+
+
+def _sampling_defaults(model: Description) -> dict[str, Any]:
+    fields = SamplingFields.model_validate({})
+    fields.take_defaults(model.sampling)
+    return fields.model_dump(mode="json")
 
 
 @router.get(
