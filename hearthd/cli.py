@@ -210,9 +210,7 @@ def _exit_with(
         code = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except usage_error as error:
         where = error.ctx.command_path if error.ctx else program
-        # Hearth's words for what Typer says of a number out of range, or of no number.
-        message = error.format_message().replace("Input should be", "expected")
-        message = message.partition(", unable to parse")[0].rstrip(".")
+        message = _wrong_value(error) or error.format_message().rstrip(".")
         message = message.removeprefix("Invalid value: ")  # of no argument
         if hint := _habit(error, arguments):
             message = f"No such option: {hint}"
@@ -227,6 +225,20 @@ def _exit_with(
         _fail(program, "interrupted", code)
     sys.stdout.flush()
     sys.exit(code or 0)
+
+
+def _wrong_value(error: Any) -> str | None:
+    """What is wrong with the value of an option, if Typer had pydantic check it."""
+    from pydantic import ValidationError
+
+    from hearthd.bundle.parsing.validation import expected
+
+    if not isinstance(error.__cause__, ValidationError):
+        return None
+    problem = error.__cause__.errors(include_url=False)[0]
+    choices = expected(problem).rpartition(" is not one of ")[2].rstrip(".")
+    phrase = f"one of {choices}" if "one of" in problem["msg"] else choices
+    return f"{error.param.opts[0]}: got {problem['input']!r:.80}, expected {phrase}"
 
 
 def _takes_prompt(context: Any) -> bool:

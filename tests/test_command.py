@@ -325,7 +325,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
         (
             ("generate", "x", "--max-tokens", "0"),
-            "hearth generate: .*'--max-tokens': expected greater than or equal to 1. See hearth ",
+            "hearth generate: --max-tokens: got '0', expected greater than or equal to 1. See hearth ",
         ),
         (
             ("generate", "x", "--top-k", "y"),
@@ -333,7 +333,11 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         ),
         (
             ("run", "x", "--threads", "y"),
-            "hearth run: .*'--threads': expected a valid integer. See hearth run --help.",
+            "hearth run: --threads: got 'y', expected a valid integer. See hearth run --help.",
+        ),
+        (
+            ("run", "x", "--overflow", "cut"),
+            "hearth run: --overflow: got 'cut', expected one of 'error', 'truncate-middle'. See ",
         ),
         (("inspect",), "hearth inspect: Missing argument .*MODEL.* See hearth inspect --help."),
         (
