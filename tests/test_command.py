@@ -325,7 +325,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
         (
             ("generate", "x", "--max-tokens", "0"),
-            "hearth generate: --max-tokens: got '0', expected greater than or equal to 1. See hearth ",
+            "hearth generate: --max-tokens: got '0', expected greater than or equal to 1. See ",
         ),
         (
             ("generate", "x", "--top-k", "y"),

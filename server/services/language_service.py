@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import functools
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -107,7 +107,7 @@ class LanguageService(Service):
         self.sampling = {**valid_parameters(manifest.sampling), **sampling}
         self._template = template
         self._backend = backend
-        self._renderer = ConversationRenderer(manifest, tokenizer, fetcher)
+        self.renderer = ConversationRenderer(manifest, tokenizer, fetcher)
         self._completer = Completer(
             backend,
             tokenizer,
@@ -220,17 +220,7 @@ class LanguageService(Service):
         self, conversation: Conversation, read: ReadImages | None = None, /, **options: Any
     ) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
-        return await self._renderer.render(self.template, conversation, read, **options)
-
-    async def render_text(
-        self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
-    ) -> Prompt:
-        """The prompt for a text with images, as ConversationRenderer.render_text makes it."""
-        return await self._renderer.render_text(text, images, field, bos=bos)
-
-    async def read_sound(self, file: IO[bytes], field: str) -> ReadMedia:
-        """A sound file of a request, as ConversationRenderer.read_sound reads it."""
-        return await self._renderer.read_sound(file, field)
+        return await self.renderer.render(self.template, conversation, read, **options)
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)

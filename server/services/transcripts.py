@@ -104,7 +104,7 @@ async def begin_transcript(
         raise InvalidRequest(
             field="model", got=service.name, expected="a model with a chat template"
         )
-    read = await service.read_sound(file, FIELD)
+    read = await service.renderer.read_sound(file, FIELD)
     prompt = await _prompt(service, request, settings.transcripts, read)
     choices = await service.complete_all(
         [

@@ -156,8 +156,8 @@ def test_the_last_field_is_the_sha256_of_the_others() -> None:
 )
 def test_an_edited_manifest_is_rejected(tmp_path: Path, old: str, new: str) -> None:
     """Even if its values are the same."""
-    assert old in (text := EXAMPLE.to_json())
-    (tmp_path / MANIFEST).write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert old in EXAMPLE.to_json()
+    (tmp_path / MANIFEST).write_text(EXAMPLE.to_json().replace(old, new, 1), encoding="utf-8")
     with pytest.raises(Corrupt, match=r"manifest\.json: wrong sha256"):
         read_manifest(tmp_path)
 

@@ -97,7 +97,9 @@ async def _read(item: str | MediaObject, field: str, service: LanguageService) -
         return GivenPrompt(item)
     if not item.multimodal_data:
         return GivenPrompt(item.text())
-    prompt = await service.render_text(item.text(), item.media(field), f"{field}.multimodal_data")
+    prompt = await service.renderer.render_text(
+        item.text(), item.media(field), f"{field}.multimodal_data"
+    )
     return GivenPrompt(prompt.ids, prompt.images)
 
 

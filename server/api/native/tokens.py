@@ -156,7 +156,7 @@ async def _ids(body: TokenizeRequest, service: LanguageService) -> tuple[int, ..
                     expected="true for a text with images or sounds",
                 )
             media = content.media("content")
-            prompt = await service.render_text(
+            prompt = await service.renderer.render_text(
                 content.text(), media, "content.multimodal_data", bos=body.add_special
             )
             return prompt.ids
