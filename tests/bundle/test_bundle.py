@@ -176,7 +176,7 @@ FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "images", "image_grid", "sound", "tile", "line_end", "tiles",
+    "images", "image_grid", "sound", "tile", "line_end", "tiles", "sampling",
 )  # fmt: skip
 
 
