@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import Program, ProgramOptions
 
+# Special tokens of Llama 2 and Llama 3 that no text has.
+_PLACEHOLDERS = ("<unk>", "<|reserved_special_token_0|>")
+
 
 @dataclass(frozen=True)
 class OpenedModel:
@@ -54,9 +57,22 @@ class OpenedModel:
         Raises ConfigError, or TokenizerError if the tokenizer lacks a special token of images.
         """
         settings = self.architecture.image_input(self.config, self.source.metadata())
+        if isinstance(settings, ImageInput) and settings.is_only_rows:
+            settings = self._with_placeholder(settings)
         if settings is not None:
             self._require_tokens(settings.special_tokens, "images")
         return settings
+
+    def _with_placeholder(self, settings: ImageInput) -> ImageInput:
+        """Settings whose placeholder is a special token of the vocabulary, if it has any.
+
+        GGUF files with Vicuna's vocabulary have no token for images. Any token that answers and
+        texts lack can stand for the rows, since the model does not read it.
+        """
+        tokenizer = Tokenizer(self.tokenizer.tokenizer, bos=None)
+        names = (settings.placeholder, *_PLACEHOLDERS)
+        known = next((name for name in names if tokenizer.special_id(name) is not None), names[0])
+        return replace(settings, placeholder=known)
 
     @cached_property
     def sound(self) -> SoundInput | None:

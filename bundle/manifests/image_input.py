@@ -102,7 +102,12 @@ class ImageInput:
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
-        return self.marker, self.placeholder
+        return (self.placeholder,) if self.is_only_rows else (self.marker, self.placeholder)
+
+    @property
+    def is_only_rows(self) -> bool:
+        """Whether the text of an image has no tokens but those that stand for its rows."""
+        return not self.tile and self.text(0, 0) == self.placeholder
 
     @property
     def golden_side(self) -> int:

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.image_projector import with_projector
+from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.weights.open_weights import open_weights
@@ -21,6 +22,8 @@ from hearthd.model_weights import Weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from tests.baker.small_gemma3 import CONFIG, small_gemma3
+from tests.baker.small_llava import CONFIG as LLAVA
+from tests.baker.small_llava import small_llava
 from tests.baker.small_smolvlm import CONFIG as SMOLVLM
 from tests.baker.small_smolvlm import small_smolvlm
 from tests.models.families.gguf_files import write_gguf
@@ -159,3 +162,17 @@ def test_a_kept_bundle_is_of_the_projector_too(gemma: Path) -> None:
     assert first.digest != without.digest
     projector.unlink()
     assert _source(weights, {}).digest != first.digest
+
+
+@pytest.mark.parametrize("special", ["<image>", "<unk>", "<|reserved_special_token_0|>"])
+def test_llava_needs_no_token_for_images(special: str, tmp_path: Path) -> None:
+    """Vicuna's vocabulary has none, and Llama 3's neither."""
+    folder = small_llava(tmp_path / "llava")
+    write_gguf(folder, "llava", LLAVA, ("<s>", "</s>", special, "<pad>"))
+    write_projector(folder, folder / "mmproj.gguf", "llava", LLAVA)
+    source, _, _ = chosen(folder / "model.gguf")
+    architecture = ARCHITECTURES["llava"]
+    images = OpenedModel(source, architecture, identify(source, None).config).images
+    assert images is not None
+    assert images.placeholder == special
+    assert images.marker == "<image>"  # what chat templates write, as text
