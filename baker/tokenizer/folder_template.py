@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hearthd.baker.tokenizer.tekken_template import tekken_template
 from hearthd.baker.weights.safetensors import ALL_PROCESSORS, read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
 from hearthd.bundle.parsing.text_files import reason
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _JINJA = "chat_template.jinja"
 _JSON = "chat_template.json"  # as processors were saved before 2025
 TOKENIZER_CONFIG = "tokenizer_config.json"
+TEKKEN = "tekken.json"
 # The files that can have it.
 TEMPLATE_FILES = (_JINJA, _JSON, TOKENIZER_CONFIG, ALL_PROCESSORS)
 
@@ -30,7 +32,7 @@ def folder_template(folder: Path) -> str | None:
     by_tokenizer = (_in_jinja, _in(TOKENIZER_CONFIG))
     processed = any((folder / name).is_file() for name in (PROCESSOR, ALL_PROCESSORS))
     order = by_processor + by_tokenizer if processed else by_tokenizer + by_processor
-    templates = (read(folder) for read in order)
+    templates = (read(folder) for read in (*order, _of_tekken))
     return next((template for template in templates if template is not None), None)
 
 
@@ -55,6 +57,10 @@ def _in(name: str) -> Callable[[Path], str | None]:
         return template if isinstance(template, str) else None
 
     return read
+
+
+def _of_tekken(folder: Path) -> str | None:
+    return tekken_template(read_optional(folder / TEKKEN))
 
 
 def read_optional(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from hearthd.baker.tokenizer.encoder_vocabulary import wordpiece_of
+from hearthd.baker.tokenizer.folder_template import TEKKEN
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
 from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
 from hearthd.baker.tokenizer.tekken import read_tekken
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
-_TEKKEN, _WORDPIECE, _UNIGRAMS = "tekken.json", "vocab.txt", "sentencepiece.bpe.model"
+_WORDPIECE, _UNIGRAMS = "vocab.txt", "sentencepiece.bpe.model"
 _CONFIG, _ADDED, _SPECIAL = (
     "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
 VOCABULARY_FILES = (
-    _SENTENCEPIECE, _TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _UNIGRAMS, _ADDED, _SPECIAL,
+    _SENTENCEPIECE, TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _UNIGRAMS, _ADDED, _SPECIAL,
 )  # fmt: skip
 # Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
 _RULES = {"Qwen2Tokenizer": "qwen2"}
@@ -54,7 +55,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def has_vocabulary(folder: Path) -> bool:
     """Whether a folder has the files of a tokenizer that can be converted."""
     names = {path.name for path in folder.iterdir()}
-    alone = {_SENTENCEPIECE, _TEKKEN, _WORDPIECE, _UNIGRAMS}
+    alone = {_SENTENCEPIECE, TEKKEN, _WORDPIECE, _UNIGRAMS}
     return bool(alone & names) or {_VOCABULARY, _MERGES} <= names
 
 
@@ -65,7 +66,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
     try:
         if path.exists():
             tokenizer = _sentencepiece(path, config)
-        elif (path := folder / _TEKKEN).exists():
+        elif (path := folder / TEKKEN).exists():
             return read_tekken(path)
         elif (path := folder / _MERGES).exists():
             tokenizer = _byte_bpe(folder, config)
