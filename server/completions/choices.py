@@ -75,5 +75,6 @@ class SingleChoice(Choices):
     @override
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
         (completion,) = self._completions
-        async for piece in completion.pieces():
-            yield 0, piece
+        with completion:  # it ends before its response does
+            async for piece in completion.pieces():
+                yield 0, piece

@@ -133,7 +133,7 @@ class Engine:
         await asyncio.wrap_future(written)
 
     def state(self) -> EngineState:
-        """The state of the engine after the latest step; for any thread."""
+        """The state of the engine after the latest step or end of a request; for any thread."""
         return EngineState(
             slots=self._slots,
             queued=self._admission.queued,
@@ -197,7 +197,7 @@ class Engine:
             while self._receive(wait=self._scheduler.idle):
                 self._end_expired()
                 self._steps.run()
-                self._slots = slot_states(self._runtime.slots, self._scheduler.running())
+                self._update_slots()
             last = Finished("cancelled")
         except BaseException:
             log.exception("the engine stops: internal error")
@@ -206,7 +206,6 @@ class Engine:
         for sequence in self._scheduler.sequences():
             with contained("the end of a request"):
                 self._end(sequence, last)
-        self._slots = slot_states(self._runtime.slots, ())
 
     def _receive(self, *, wait: bool) -> bool:
         """Handle the messages that have come; False to stop."""
@@ -249,8 +248,12 @@ class Engine:
                 self._end(sequence, Finished("timeout"))
 
     def _end(self, sequence: Sequence, event: Finished | Failed) -> None:
-        """Free the slot, then tell the client, which may submit its next request at once."""
+        """Free the slot, then tell the client, which may submit or read the state at once."""
         self._scheduler.remove(sequence)
+        self._update_slots()
         admitted_at = sequence.admitted_at
         self._admission.leave(None if admitted_at is None else time.monotonic() - admitted_at)
         sequence.end(event)
+
+    def _update_slots(self) -> None:
+        self._slots = slot_states(self._runtime.slots, self._scheduler.running())

@@ -68,7 +68,10 @@ class CacheState:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineState:
-    """The engine after its latest step; `queued` requests wait, at most `queue_limit` may."""
+    """The engine after its latest step, or after the latest end of a request.
+
+    `queued` requests wait, at most `queue_limit` may.
+    """
 
     slots: tuple[SlotState, ...]
     queued: int

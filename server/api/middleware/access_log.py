@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 
 from hearthd.server.api.http_errors import describe, respond
-from hearthd.server.fault_isolation import STOPS
+from hearthd.server.fault_isolation import STOPS, contained
 from hearthd.server.logs import RequestRecord, current_request
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _CLIENT_CLOSED_REQUEST = 499  # nginx's code
 
 class Access:
     """Call `count` once per request, with the route's path (or "none") and the status.
+
+    Requests are counted and logged before the end of the response is sent: a client that has all of
+    it finds the request in the metrics and in the log.
 
     Requests for `quiet` paths that succeed are logged at the level debug.
     """
@@ -52,12 +55,23 @@ class Access:
         record = RequestRecord(request_id=_request_id(Headers(scope=scope).get(HEADER, "")))
         token = current_request.set(record)
         status: int | None = None
+        is_recorded = False
+
+        def record_end() -> None:
+            nonlocal is_recorded
+            if not is_recorded:
+                is_recorded = True
+                with contained("recording a request"):
+                    milliseconds = 1e3 * (time.monotonic() - began)
+                    self._record(scope, record, status or _CLIENT_CLOSED_REQUEST, milliseconds)
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)[HEADER] = record.request_id
+            elif not message.get("more_body"):
+                record_end()
             await send(message)
 
         try:
@@ -69,12 +83,16 @@ class Access:
             if status is None:
                 await respond(describe(error))(scope, receive, send_with_id)
         finally:
-            status = status or _CLIENT_CLOSED_REQUEST
-            self._count(getattr(scope.get("route"), "path", "none"), status)
-            is_quiet = scope["path"] in self._quiet and status < _FIRST_ERROR
-            level = logging.DEBUG if is_quiet else logging.INFO
-            _write_line(level, scope, record, status, 1e3 * (time.monotonic() - began))
+            record_end()  # of a response without an end
             current_request.reset(token)
+
+    def _record(
+        self, scope: Scope, record: RequestRecord, status: int, milliseconds: float
+    ) -> None:
+        self._count(getattr(scope.get("route"), "path", "none"), status)
+        is_quiet = scope["path"] in self._quiet and status < _FIRST_ERROR
+        level = logging.DEBUG if is_quiet else logging.INFO
+        _write_line(level, scope, record, status, milliseconds)
 
 
 def _request_id(header: str) -> str:

@@ -222,9 +222,10 @@ class _Stream(EventSourceResponse):
 async def _events(
     transcription: Transcription, writer: TranscriptWriter
 ) -> AsyncIterator[TranscriptDelta | TranscriptDone]:
-    async for window in transcription.windows():
-        for delta in writer.add(window):
-            yield delta
+    with transcription:  # its slot is free before its response ends
+        async for window in transcription.windows():
+            for delta in writer.add(window):
+                yield delta
     yield writer.done()
 
 

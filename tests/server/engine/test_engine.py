@@ -314,6 +314,17 @@ def test_the_state_shows_the_request_of_each_slot() -> None:
     assert [slot.busy for slot in engines[0].state().slots] == [False, False]
 
 
+def test_an_answer_has_left_its_slot_when_it_ends() -> None:
+    """Not only after the step, which goes on with the next chunk of another prompt."""
+
+    async def test(engine: Engine) -> None:
+        with engine.submit(request_of(*range(1, 41))):
+            await events_of(engine.submit(request_of(1, max_tokens=1)))
+            assert [slot.request for slot in engine.state().slots] == [0, None]
+
+    with_engine(fake(delay=0.02, slots=2, chunk=4), test)
+
+
 def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
     """Between two tokens of an answer at most one chunk of other prompts is read."""
     calls: list[str] = []

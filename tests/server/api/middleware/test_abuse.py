@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes
-from tests.server.api.operator.test_operator_routes import figure, wait_until_free
+from tests.server.api.operator.test_operator_routes import figure, figures, wait_until_free
 from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer
 from tests.server.tls import encrypted, trusting
@@ -73,11 +73,18 @@ def test_the_server_answers_after_200_disconnects(client: httpx.Client) -> None:
     assert time.monotonic() - began < PATIENCE
     assert set(statuses) <= {None, 200, 429}
     assert None in statuses
-    metrics = wait_until_free(client)
-    ended = [value for (name, _), value in metrics.items() if name == "hearth_completions_total"]
-    accepted = figure(metrics, "http_requests_total", "/generate", "200")
-    accepted += figure(metrics, "http_requests_total", "/generate", "499")
-    assert sum(ended) <= accepted
+    wait_until_free(client)
+
+    def every_answer_is_of_a_request() -> bool:
+        metrics = figures(client)
+        ended = [
+            value for (name, _), value in metrics.items() if name == "hearth_completions_total"
+        ]
+        accepted = figure(metrics, "http_requests_total", "/generate", "200")
+        accepted += figure(metrics, "http_requests_total", "/generate", "499")
+        return sum(ended) <= accepted
+
+    wait_until(every_answer_is_of_a_request)  # a completion ends before its request does
 
 
 def test_other_clients_do_not_wait_for_a_slow_reader(client: httpx.Client) -> None:
@@ -114,7 +121,8 @@ def test_a_slow_sender_holds_only_its_connection(client: httpx.Client) -> None:
         for connection in slow:
             connection.sendall(request(body)[:-1])
         assert answer(client, max_tokens=2)["usage"]["completion_tokens"] == 2
-        wait_until_free(client)  # an answer may arrive before its slot is free
+        metrics = figures(client)
+        assert figure(metrics, "slots_busy") == figure(metrics, "queued") == 0
         slow[0].sendall(body[-1:])
         assert slow[0].recv(4096).startswith(b"HTTP/1.1 200 ")
     finally:

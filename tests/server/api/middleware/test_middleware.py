@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import logging
 import re
 import socket
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from typing_extensions import override
 
 from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server import logs
+from hearthd.server.api.middleware.access_log import Access
 from hearthd.server.app import Guards
-from tests.patience import PATIENCE, wait_until
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer
+from tests.server.test_logs import formatted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import httpx
+    from starlette.types import Message, Receive, Scope, Send
 
 KEYS = ("first-key", "second-key")
 ORIGIN = "https://page.example"
@@ -220,13 +224,15 @@ class Kept(logging.Handler):
         super().__init__()
         self._kept: dict[str | None, logging.LogRecord] = {}
 
+    def is_kept(self, id_: str) -> bool:
+        return id_ in self._kept
+
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self._kept[logs.request_id()] = record
 
     def lines(self, *ids: str) -> list[tuple[str, dict[str, Any]]]:
-        """The lines of these requests, when they are there: each message with its fields."""
-        wait_until(lambda: self._kept.keys() >= set(ids))
+        """The lines of these requests: each message with its fields."""
         records = [self._kept[id_] for id_ in ids]
         return [(record.getMessage(), vars(record)["fields"]) for record in records]
 
@@ -323,6 +329,30 @@ def test_a_stream_is_logged_when_it_ends(open_client: httpx.Client, access: Kept
     assert line[1]["completion_tokens"] == 4
 
 
+def test_a_request_is_counted_and_logged_before_the_end_of_its_response(access: Kept) -> None:
+    """A client reads the metrics, and an operator the log, right after an answer."""
+    counted: list[tuple[str, int]] = []
+    found: list[tuple[int, bool]] = []  # at each piece
+    pieces: list[Message] = [
+        {"type": "http.response.start", "status": 201, "headers": []},
+        {"type": "http.response.body", "body": b"x", "more_body": True},
+        {"type": "http.response.body", "body": b"y"},
+    ]
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for piece in pieces:
+            await send(piece)
+
+    async def send(_message: Message) -> None:
+        found.append((len(counted), access.is_kept("order")))
+
+    headers = [(b"x-request-id", b"order")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    asyncio.run(Access(app, lambda *request: counted.append(request))(scope, mock.Mock(), send))
+    assert found == [(0, False), (0, False), (1, True)]
+    assert counted == [("none", 201)]
+
+
 def test_an_internal_error_is_logged_once_and_answered(
     open_client: httpx.Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,56 +369,3 @@ def test_an_internal_error_is_logged_once_and_answered(
     assert caplog.text.count("RuntimeError: a secret") == 1
     monkeypatch.undo()
     answer(open_client, max_tokens=1)
-
-
-@contextlib.contextmanager
-def configured(form: logs.LogFormat) -> Iterator[logging.Handler]:
-    """The handler of a server's logs, while they are configured."""
-    root = logging.getLogger()
-    level, before = root.level, root.handlers[:]
-    try:
-        logs.configure("info", form)
-        yield root.handlers[0]
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-        for name in ("uvicorn.error", "python_multipart"):
-            logging.getLogger(name).setLevel(logging.NOTSET)
-
-
-def formatted(form: logs.LogFormat, message: str, **extra: Any) -> str:
-    """The line that this form of log makes of a message."""
-    record = logging.makeLogRecord({"msg": message, "name": "n", "levelname": "INFO", **extra})
-    with configured(form) as handler:
-        return handler.format(record)
-
-
-def test_a_line_of_the_log_has_no_control_characters() -> None:
-    written = formatted("text", "GET /\x00\x1b[2J\x85\u2028\u202e\xe9", created=0.0, msecs=0.0)
-    assert written.endswith("n: GET /\\x00\\x1b[2J\\x85\\u2028\\u202e\xe9")
-
-
-def test_a_traceback_in_the_log_has_no_control_characters() -> None:
-    error = ValueError("\x1b[2J")
-    written = formatted("text", "failed", exc_info=(ValueError, error, None))
-    assert written.endswith("\nValueError: \\x1b[2J")
-
-
-def test_damaged_forms_fill_no_log() -> None:
-    parser = logging.getLogger("python_multipart.multipart")
-    with configured("text"):
-        assert not parser.isEnabledFor(logging.WARNING)
-    assert parser.isEnabledFor(logging.WARNING)
-
-
-def test_the_log_has_a_text_and_a_json_format() -> None:
-    token = logs.current_request.set(logs.RequestRecord(request_id="id"))
-    try:
-        text = formatted("text", "one\nline", fields={"status": 200}, created=0.0, msecs=7.0)
-        entry = json.loads(formatted("json", "one\nline", fields={"status": 200}))
-    finally:
-        logs.current_request.reset(token)
-    assert text == "1970-01-01T00:00:00.007Z INFO n: one\\nline status=200 request_id=id"
-    assert (entry["message"], entry["status"], entry["request_id"]) == ("one\nline", 200, "id")
-    assert (entry["level"], entry["logger"]) == ("info", "n")
-    assert "request_id" not in json.loads(formatted("json", "x"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -11,11 +12,13 @@ import tempfile
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import openai
 import pytest
 from typing_extensions import override
 
+from hearthd.server.api.openai import transcriptions
 from hearthd.server.app import Guards
 from tests.baker.small_whisper import IDS
 from tests.patience import PATIENCE, wait_until
@@ -159,6 +162,15 @@ def test_a_stream_joined_is_the_whole_answer(client: httpx.Client) -> None:
     assert "".join(event["delta"] for event in deltas) == done["text"] == TEXT
     whole = post(client).json()
     assert {**whole, "type": "transcript.text.done"} == done
+
+
+def test_a_stream_frees_its_slot_before_its_end() -> None:
+    async def read_to_the_end() -> None:
+        assert [event async for event in transcriptions._events(transcription, mock.MagicMock())]
+
+    transcription = mock.MagicMock()
+    asyncio.run(read_to_the_end())
+    transcription.__exit__.assert_called_once()
 
 
 def test_a_stream_with_a_conversation_id_can_be_read_again_and_stopped(
