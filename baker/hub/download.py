@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hearthd.baker.hub.bounded_answers import bounded_answers
 from hearthd.baker.hub.file_choice import (
     RepositoryFile,
     choose,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
 
 
+@bounded_answers()
 def download(
     reference: str,
     progress: Progress,

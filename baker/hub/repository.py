@@ -26,13 +26,14 @@ from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
 from huggingface_hub.utils import (
     WeakFileLock,
     build_hf_headers,
+    get_session,
     hf_raise_for_status,
 )
 
 from hearthd.baker.atomic_file import write_atomically
-from hearthd.baker.hub.bounded_answers import FILE, bounded_session
+from hearthd.baker.hub.bounded_answers import FILE, MIN_SPEED
 from hearthd.baker.hub.file_choice import RepositoryFile
-from hearthd.baker.hub.hub_errors import HubError, cache_folder, no_space, reworded
+from hearthd.baker.hub.hub_errors import DoesNotFit, HubError, cache_folder, no_space, reworded
 from hearthd.bundle import megabytes
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _ETAG = re.compile(r"[\w-]{1,200}", re.ASCII)  # which is the name of a file in 
 # What the client raises if an answer is not the JSON that a hub sends.
 _NOT_A_LIST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _CHUNK = 1 << 20
+_MAX_RANGE = 1 << 27  # bytes that are read into memory; the largest vocabularies take 1 << 24
 # Failures in a row without a new byte, and seconds between them.
 _ATTEMPTS, _PAUSE = 5, 1.0
 _MOMENT = 0.1  # seconds
@@ -68,11 +70,13 @@ class Repository:
         self._reference = reference
         # The client logs each failure that is retried or reported here.
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-        bounded_session()  # which model_info uses
         with reworded(reference):
             try:
                 info = HfApi(library_name=_LIBRARY).model_info(
-                    reference.repository, revision=reference.revision, files_metadata=True
+                    reference.repository,
+                    revision=reference.revision,
+                    files_metadata=True,
+                    timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
                 )
                 self.files = tuple(map(_file, info.siblings or ()))
             except HfHubHTTPError:
@@ -105,13 +109,18 @@ class Repository:
 
         Raises HubError, or RangesUnsupported.
         """
+        if len(bytes_) > _MAX_RANGE:
+            raise DoesNotFit(
+                f"{self._reference}: the header of {file.name} takes more than "
+                f"{megabytes(_MAX_RANGE)} MB"
+            )
         header = f"bytes={bytes_.start}-{bytes_.stop - 1}"
         with reworded(self._reference), self._response(file, header) as response:
             size = response.headers.get("Content-Range", "").rpartition("/")[2]
             if response.status_code != _PARTIAL or not size.isdecimal():
                 raise RangesUnsupported(file.path)
             data = bytearray()
-            for chunk in response.iter_bytes():
+            for chunk in response.iter_raw():
                 data += chunk[: len(bytes_) - len(data)]
                 if len(data) == len(bytes_):  # a hub may send more, without an end
                     break
@@ -178,7 +187,7 @@ class Repository:
             **({} if range_ is None else {"Range": range_}),
         }
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with bounded_session().stream(
+        with get_session().stream(
             "GET", self._url(file), headers=headers, timeout=timeout, extensions={FILE: True}
         ) as response:
             hf_raise_for_status(response)
@@ -224,7 +233,7 @@ class Repository:
 
     def _receive_all(self, file: RepositoryFile, download: _Download) -> None:
         """Receive what is missing, in as many requests as connections break."""
-        failures = 0
+        failures, start = 0, time.monotonic()
         while download.received < download.size:
             before = download.received
             try:
@@ -238,7 +247,10 @@ class Repository:
                         return  # the file is shorter than the hub says
                     if error.response.status_code < _SERVER_ERRORS:
                         raise
-                failures = 1 if download.received > before else failures + 1
+                needed = MIN_SPEED * (time.monotonic() - start)  # a byte per request takes years
+                failures, start = failures + 1, time.monotonic()
+                if download.received - before > needed:
+                    failures = 1
                 if failures == _ATTEMPTS:
                     raise HubError(
                         f"{self._reference}: the connection broke {failures} times at "
@@ -276,7 +288,7 @@ class _Download:
             self.received, self._digest = 0, _digest(self._etag, self.size)
         elif self.received and not _starts_at(response, self.received):
             raise httpx2.RemoteProtocolError("the response has another range than the request")
-        for chunk in response.iter_bytes():  # as it comes: what a break leaves is kept
+        for chunk in response.iter_raw():  # as it comes: what a break leaves is kept
             self._file.write(chunk)
             self._count(chunk)
             if self.received > self.size:  # which is wrong, and may have no end
