@@ -8,6 +8,7 @@ raises AssertionError: a position that leaves a gap, a token or slot that does n
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections import defaultdict
@@ -18,6 +19,7 @@ import numpy as np
 
 from hearthd.bundle import NO_PLACES, AdapterPlaces
 from hearthd.runtime.interface import LOGIT_MARGIN, NO_TOKEN
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +31,20 @@ if TYPE_CHECKING:
 _SAVED, _STATES, _PADDING = 0x5A4ED, 0x57A7E, -1
 
 
+def open_gate() -> threading.Event:
+    """An event that is set."""
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
 @dataclass(kw_only=True)
 class FakeRuntime:
     """Logits (vocab_size,) with standard deviation `spread`; hidden states with 1.
 
-    A call takes `delay` seconds; one that reads the token `poison` raises RuntimeError. The larger
-    `habit`, the more the logits depend on the latest token alone, and the more the text repeats.
+    A call waits until the `gate` is set, and takes `delay` seconds; one that reads the token
+    `poison` raises RuntimeError. The larger `habit`, the more the logits depend on the latest token
+    alone, and the more the text repeats.
     The `drafter` drafts the tokens with the largest logits, or those with the smallest.
     """
 
@@ -47,6 +57,7 @@ class FakeRuntime:
     hidden: int = 4
     spread: float = 3.0
     delay: float = 0.0
+    gate: threading.Event = field(default_factory=open_gate)
     poison: int | None = None
     habit: float = 0.0
     verify_tokens: tuple[int, ...] = ()
@@ -79,11 +90,15 @@ class FakeRuntime:
             most = self.longest_prefill if rows is None else self.chunk
         assert 0 < len(tokens) <= most, f"prefill of {len(tokens)} tokens"
         assert causal or len(tokens) == most, f"a block of {len(tokens)} rows"
-        time.sleep(self.delay)
+        self._wait()
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
         self.prefill_sizes.append(len(tokens))
         self._decoded.discard(slot)
+
+    def _wait(self) -> None:
+        assert self.gate.wait(PATIENCE)
+        time.sleep(self.delay)
 
     @property
     def row_width(self) -> int:
@@ -154,7 +169,7 @@ class FakeRuntime:
     ) -> NDArray[np.float32]:
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
-        time.sleep(self.delay)
+        self._wait()
         for slot in slots:
             self._prefilled.pop(slot, None)
             self._decoded.add(slot)
@@ -170,7 +185,7 @@ class FakeRuntime:
         margin: int = LOGIT_MARGIN,  # noqa: ARG002
     ) -> Iterator[NDArray[np.float32]]:
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
-        time.sleep(self.delay)
+        self._wait()
         return self._verified(slot, tokens, start)
 
     def _verified(
@@ -191,7 +206,7 @@ class FakeRuntime:
     ) -> list[Iterator[NDArray[np.float32]]]:
         assert len(set(slots)) == len(slots) == 2, f"a pair in the slots {slots}"
         assert {len(read) for read in tokens} == {self.pair_tokens}, f"a pair reads {tokens}"
-        time.sleep(self.delay)
+        self._wait()
         return [self._verified(*each) for each in zip(slots, tokens, starts, strict=True)]
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +9,20 @@ from hearthd.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.service import fingerprint
-from tests.fake_runtime import FakeRuntime
+from tests.fake_runtime import FakeRuntime, open_gate
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
+    import threading
+
     import httpx
     import tokenizers
 
     from hearthd.server.services.language_service import LocalLanguageService
 
 OWN = 100_000_000  # bytes that each model takes
-
-
-def _open_gate() -> threading.Event:
-    gate = threading.Event()
-    gate.set()
-    return gate
 
 
 @dataclass(kw_only=True)
@@ -41,7 +36,7 @@ class FakeModel:
 
     name: str
     spread: float = 3.0
-    gate: threading.Event = field(default_factory=_open_gate)
+    gate: threading.Event = field(default_factory=open_gate)
     error: Exception | None = None
     golden_spread: float | None = None
     tokenizer: tokenizers.Tokenizer = LIBRARY

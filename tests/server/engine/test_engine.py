@@ -290,7 +290,7 @@ def test_the_state_shows_the_request_of_each_slot() -> None:
                 if isinstance(event, Token):
                     break
             # The state shows the end of a step, and a token is delivered within one.
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 while not all(slot.generated_tokens for slot in engine.state().slots):
                     await asyncio.sleep(0.001)
             state = engine.state()

@@ -13,6 +13,8 @@ from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Started
 from hearthd.server.engine.inbox import Cancel, Message, Stop, Submit
 from hearthd.server.errors import Draining, EngineStopped, QueueFull
+from tests.patience import PATIENCE
+from tests.server.engine.late_clock import LateClock
 from tests.server.engine.test_engine import (
     events_of,
     fake,
@@ -31,45 +33,57 @@ def test_a_deadline_ends_an_embedding() -> None:
     with_engine(fake(), test)
 
 
-def test_a_deadline_ends_an_answer_with_the_tokens_so_far() -> None:
+def test_a_deadline_ends_an_answer_with_the_tokens_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(engine: Engine) -> None:
-        request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + 0.1)
+        request = request_of(1, 2, max_tokens=60, deadline=time.monotonic() + PATIENCE)
         events = await events_of(engine.submit(request))
         assert events[-1] == Finished("timeout")
-        tokens = tokens_in(events)
-        assert 0 < len(tokens) < 60
-        assert tokens == greedy_by_hand((1, 2), len(tokens))
+        assert tokens_in(events) == greedy_by_hand((1, 2), 3)
 
-    with_engine(fake(delay=0.01), test)
+    runtime = fake()
+    LateClock(runtime, monkeypatch).go_ahead_after(3)
+    with_engine(runtime, test)
 
 
-def test_a_deadline_ends_a_waiting_request() -> None:
+def test_a_deadline_ends_a_waiting_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))
-        second = engine.submit(request_of(2, deadline=time.monotonic() + 0.05))
-        assert await asyncio.wait_for(events_of(second), 0.5) == [Finished("timeout")]
-        assert not engine.state().queued
-        first.__exit__(None, None, None)
+        second = engine.submit(request_of(2, deadline=time.monotonic() + PATIENCE))
+        assert await events_of(second) == [Finished("timeout")]
+        assert (engine.state().slots[0].request, engine.state().queued) == (0, 0)
+        runtime.gate.set()
+        assert len(tokens_in(await events_of(first))) == 60
 
-    with_engine(fake(delay=0.02), test)
+    runtime = fake()
+    LateClock(runtime, monkeypatch).go_ahead_after(20, then=runtime.gate.clear)
+    with_engine(runtime, test)
 
 
-def test_a_deadline_ends_a_request_while_its_prompt_is_read() -> None:
+def test_a_deadline_ends_a_request_while_its_prompt_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test(engine: Engine) -> None:
         prompt = range(1, 60)
-        request = request_of(*prompt, deadline=time.monotonic() + 0.1)
+        request = request_of(*prompt, deadline=time.monotonic() + PATIENCE)
         events = await events_of(engine.submit(request))
         assert [type(event) for event in events] == [Started, Finished]
         assert events[-1] == Finished("timeout")
 
-    with_engine(fake(delay=0.02, chunk=1), test)
+    runtime = fake(chunk=1)
+    LateClock(runtime, monkeypatch, "prefill").go_ahead_after(20)
+    with_engine(runtime, test)
+    assert len(runtime.prefill_sizes) == 20
 
 
 def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
+    runtime = fake(slots=2, batch=2)
+
     async def test(engine: Engine) -> None:
+        runtime.gate.clear()
         generations = [engine.submit(request_of(n, max_tokens=20)) for n in range(4)]
         with pytest.raises(QueueFull) as raised:
             engine.submit(request_of(1))
+        runtime.gate.set()
         assert (raised.value.queued, raised.value.limit) == (2, 2)
         assert raised.value.retry_after == 1
         generations[3].__exit__(None, None, None)
@@ -78,17 +92,21 @@ def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
         results = await asyncio.gather(*(events_of(g) for g in generations))
         assert [events[-1] for events in results] == [Finished("length")] * 4
 
-    with_engine(fake(delay=0.01, slots=2, batch=2), test, queue_limit=2)
+    with_engine(runtime, test, queue_limit=2)
 
 
 def test_a_queue_limit_of_0_accepts_as_many_requests_as_slots() -> None:
+    runtime = fake()
+
     async def test(engine: Engine) -> None:
+        runtime.gate.clear()
         generation = engine.submit(request_of(1))
         with pytest.raises(QueueFull, match="got 0 waiting requests, expected at most 0"):
             engine.submit(request_of(1))
+        runtime.gate.set()
         assert (await events_of(generation))[-1] == Finished("length")
 
-    with_engine(fake(delay=0.01), test, queue_limit=0)
+    with_engine(runtime, test, queue_limit=0)
 
 
 def test_draining_serves_accepted_requests_and_rejects_new_ones() -> None:
@@ -231,8 +249,9 @@ def test_a_message_that_fails_loses_no_other(monkeypatch: pytest.MonkeyPatch) ->
         failing = engine.submit(request_of(1))
         behind = engine.submit(request_of(2))
         engine.start()
-        assert [type(event) for event in await asyncio.wait_for(events_of(failing), 5)] == [Failed]
-        assert (await asyncio.wait_for(events_of(behind), 5))[-1] == Finished("length")
+        async with asyncio.timeout(PATIENCE):
+            assert [type(event) for event in await events_of(failing)] == [Failed]
+            assert (await events_of(behind))[-1] == Finished("length")
         engine.close()
 
     asyncio.run(test())

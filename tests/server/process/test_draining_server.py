@@ -76,8 +76,8 @@ def test_a_request_is_cancelled_with_an_error_after_the_shutdown_timeout(
         with client.stream("POST", "/generate", json=body) as response:
             lines = response.iter_lines()
             next(lines)
-            server.handle_exit(15, None)
             signalled = time.monotonic()
+            server.handle_exit(15, None)
             rest = [line for line in lines if line]
             assert 0.2 < time.monotonic() - signalled < PATIENCE  # the answer takes longer
         assert rest[-2] == "event: error"
@@ -140,6 +140,14 @@ def test_a_client_that_never_reads_does_not_delay_shutdown(
 ) -> None:
     monkeypatch.setattr(serving, "_CANCEL_GRACE", 1)
     service = fakes.fake_service(LIBRARY, context=3000)
+    idle_when_cancelled: list[bool] = []
+    cancel = service.cancel
+
+    def cancel_and_note() -> None:
+        idle_when_cancelled.append(service.idle)
+        cancel()
+
+    monkeypatch.setattr(service, "cancel", cancel_and_note)
     body = json.dumps({"prompt": "x", "max_tokens": 2500, "logprobs": 20, "stream": True})
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     with (
@@ -156,8 +164,7 @@ def test_a_client_that_never_reads_does_not_delay_shutdown(
         # Only what fills all buffers holds anything, and a busy machine needs its time for that.
         wait_until(lambda: _full(server))
         server.handle_exit(15, None)
-        time.sleep(0.3)  # the deadline, at which it is still being written to
-        assert not service.idle
+    assert not idle_when_cancelled[0]  # at the deadline, the client was still being written to
 
 
 def _full(server: DrainingServer) -> bool:

@@ -53,11 +53,10 @@ def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
         queued = pool.submit(answer, client, max_tokens=5, seed=2)
         wait_until(lambda: bool(figure(figures(client), "queued")))
         process.send_signal(number)
-        time.sleep(0.1)
+        wait_until(lambda: client.get("/health").json()["status"] == "draining")
         refused = client.post("/generate", json={"prompt": "x"})
         assert refused.status_code == 503
         assert refused.json()["error"]["type"] == "unavailable_error"
-        assert client.get("/health").json()["status"] == "draining"
         events = running.result()
         assert len([data for _, data in events if data.get("token_ids")]) == 20
         assert events[-1][1]["finish_reason"] == "length"
@@ -130,7 +129,7 @@ def test_sighup_serves_a_new_bundle_and_running_requests_finish_on_the_old_one(
     before = client.get("/health").json()["bundle"]
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(stream, client, max_tokens=40, seed=1)
-        time.sleep(0.3)
+        wait_until(lambda: bool(figure(figures(client), "slots_busy")))
         process.send_signal(signal.SIGHUP)
         health = wait_for_reload(client, None)
         assert health["last_reload"]["succeeded"] is True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services import model_pool
 from hearthd.server.services.deployment import Deployment
+from tests.fake_runtime import open_gate
 from tests.patience import PATIENCE, wait_until
 from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
@@ -180,13 +180,18 @@ def waiting(client: httpx.Client, name: str) -> float:
 
 
 def test_an_unload_waits_for_running_requests_and_later_ones_load_again() -> None:
-    (model,) = named("a", fields={"delay": 0.01})
-    with fakes.running(pool(model)) as client, ThreadPoolExecutor(3) as executor:
+    gate = open_gate()
+    (model,) = named("a", fields={"gate": gate})
+    models = pool(model)
+    with fakes.running(models) as client, ThreadPoolExecutor(3) as executor:
+        gate.clear()
         long = executor.submit(complete, client, "a", 50)
         wait_until(lambda: not model.opened[0].idle)
         unloading = executor.submit(unload, client, "a")
-        time.sleep(0.1)
+        wait_until(lambda: models.find("a").claimed)
         later = executor.submit(complete, client, "a")
+        wait_until(lambda: waiting(client, "a") == 1)
+        gate.set()
         assert len(words(long.result())[1]) == 50
         assert unloading.result().json() == {"success": True}
         assert words(later.result())[0] == words(long.result())[0][: len(words(later.result())[0])]
@@ -213,14 +218,17 @@ def test_two_flooded_models_take_turns_in_memory_for_one() -> None:
 
 
 def test_a_busy_model_is_not_unloaded_for_a_client_that_leaves() -> None:
-    busy, other = named("busy", "other", fields={"delay": 0.06})
+    gate = open_gate()
+    busy, other = named("busy", "other", fields={"gate": gate})
     with fakes.running(pool(busy, other, room=1)) as client, ThreadPoolExecutor(1) as executor:
+        gate.clear()
         long = executor.submit(complete, client, "busy", 50)
         wait_until(lambda: not busy.opened[0].idle)
         body = {"model": "other", "prompt": "the"}
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(client.base_url.join("/v1/completions"), json=body, timeout=0.2)
         wait_until(lambda: statuses(client)["other"] == "unloaded")
+        gate.set()
         complete(client, "busy")
         assert len(words(long.result())[1]) == 50
         assert statuses(client) == {"busy": "loaded", "other": "unloaded"}

@@ -18,9 +18,10 @@ from hearthd.server.api.openai.responses import ResponsesRequest
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
-from tests.fake_runtime import FakeRuntime
+from tests.fake_runtime import FakeRuntime, open_gate
 from tests.patience import wait_until
 from tests.server import fakes, templates
+from tests.server.engine.late_clock import LateClock
 from tests.server.generate_client import LIBRARY, VOCAB, answer, stream
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ LONG = "the dog " * 257  # 2056 characters, for a context of 64 tokens
 TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant", "user")]
 
 
-def service_of(options: EngineOptions, **fields: float) -> LocalLanguageService:
+def service_of(options: EngineOptions, **fields: Any) -> LocalLanguageService:
     runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})  # type: ignore[arg-type]
     return LocalLanguageService(
         runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options
@@ -39,8 +40,10 @@ def service_of(options: EngineOptions, **fields: float) -> LocalLanguageService:
 
 
 def test_a_full_queue_is_a_429_with_counts() -> None:
-    service = service_of(EngineOptions(queue_limit=2), delay=0.02)
+    gate = open_gate()
+    service = service_of(EngineOptions(queue_limit=2), gate=gate)
     with fakes.running(service) as client, ThreadPoolExecutor(3) as pool:
+        gate.clear()
         accepted = [pool.submit(answer, client, max_tokens=30) for _ in range(3)]
         wait_until(lambda: service.state().queued == 2)
         refused = client.post("/generate", json={"prompt": "x"})
@@ -49,6 +52,7 @@ def test_a_full_queue_is_a_429_with_counts() -> None:
         error = refused.json()["error"]
         assert (error["type"], error["queued"], error["limit"]) == ("rate_limit_error", 2, 2)
         assert "2 waiting requests, expected at most 2" in error["message"]
+        gate.set()
         for future in accepted:
             assert future.result()["usage"]["completion_tokens"] == 30
         answer(client, max_tokens=1)
@@ -77,16 +81,20 @@ def test_a_batch_that_can_never_fit_is_a_400(body: dict[str, Any], field: str) -
         assert most.status_code == 200
 
 
-def test_a_timeout_ends_an_answer_with_its_tokens_so_far() -> None:
-    with fakes.running(fakes.fake_service(LIBRARY, delay=0.02)) as client:
-        whole = answer(client, max_tokens=50, seed=3)
-        cut = answer(client, max_tokens=50, seed=3, timeout_ms=200)
+def test_a_timeout_ends_an_answer_with_its_tokens_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = fakes.fake_service(LIBRARY)
+    body = {"max_tokens": 50, "seed": 3, "timeout_ms": 60_000}
+    with fakes.running(service) as client:
+        whole = answer(client, **body)
+        assert whole["finish_reason"] == "length"
+        clock = LateClock(service._runtime, monkeypatch)
+        clock.go_ahead_after(20)
+        cut = answer(client, **body)
         assert cut["finish_reason"] == "timeout"
-        count = cut["usage"]["completion_tokens"]
-        assert 0 < count < 50
-        assert cut["token_ids"] == whole["token_ids"][:count]
-        events = stream(client, max_tokens=50, seed=3, timeout_ms=200)
-        assert events[-1][1]["finish_reason"] == "timeout"
+        assert cut["usage"]["completion_tokens"] == 20
+        assert cut["token_ids"] == whole["token_ids"][:20]
+        clock.go_ahead_after(20)
+        assert stream(client, **body)[-1][1]["finish_reason"] == "timeout"
 
 
 def test_the_prefix_cache_survives_a_restart(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +23,6 @@ from tests.server.openai_servers import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     import httpx
 
@@ -73,7 +72,7 @@ def pulls(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
     def command(reference: str, name: str, home: Path) -> list[str]:
         assert reference == HUB
-        prelude = "import json, pathlib, sys, time; name, home = sys.argv[1:]\n"
+        prelude = "import json, os, pathlib, sys, time; name, home = sys.argv[1:]\n"
         return [sys.executable, "-c", prelude + code, name, str(home)]
 
     monkeypatch.setattr(manage, "pull_command", command)
@@ -127,19 +126,16 @@ def test_a_pull_that_fails_says_why(client: httpx.Client, monkeypatch: pytest.Mo
 def test_a_client_that_leaves_ends_the_pull(
     client: httpx.Client, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alive = home / "alive"
+    process_id = home / "process_id"
     code = f"""
+pathlib.Path({str(process_id)!r}).write_text(str(os.getpid()))
 print(json.dumps({{"stage": "download", "total": 9, "completed": 0}}), flush=True)
-while True:
-    pathlib.Path({str(alive)!r}).touch()
-    time.sleep(0.01)
+time.sleep(600)
 """
     pulls(monkeypatch, code)
 
     def has_ended() -> bool:
-        alive.unlink(missing_ok=True)
-        time.sleep(0.3)
-        return not alive.exists()
+        return not Path(f"/proc/{process_id.read_text()}").exists()
 
     with client.stream("POST", "/api/pull", json={"model": REFERENCE}) as response:
         received = response.iter_lines()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +21,8 @@ from tests.server.generate_client import LIBRARY, POISON, answer, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import httpx
 
 Figures = dict[tuple[str, tuple[str, ...]], float]
 
@@ -220,26 +223,26 @@ def test_counters_are_exact() -> None:
 
 
 def test_gauges_return_to_zero_after_disconnects() -> None:
-    service = fakes.fake_service(LIBRARY, delay=0.2, slots=2)
-    with fakes.running(service) as client, ThreadPoolExecutor(6) as pool:
+    service = fakes.fake_service(LIBRARY, context=5000, delay=0.02, slots=2)
+    body = b'{"prompt": [5], "max_tokens": 4000}'  # its answer takes longer than PATIENCE
+    with fakes.running(service) as client, contextlib.ExitStack() as impatient:
 
-        def leave_early(_: int) -> None:
-            body = {"prompt": [5], "max_tokens": 60}
-            with pytest.raises(httpx.ReadTimeout):
-                client.post("/generate", json=body, timeout=2)
+        def reads(name: str, *labels: str) -> float:
+            return figure(figures(client), name, *labels)
 
-        jobs = [pool.submit(leave_early, number) for number in range(6)]
-        seen: list[Figures] = []
-        while not all(job.done() for job in jobs):
-            seen.append(figures(client))
-        for job in jobs:
-            job.result()
-        assert max(figure(metrics, "slots_busy") for metrics in seen) == 2
-        assert max(figure(metrics, "queued") for metrics in seen) >= 1
+        for _ in range(6):
+            address = (client.base_url.host, client.base_url.port)
+            connection = impatient.enter_context(socket.create_connection(address, PATIENCE))
+            connection.sendall(
+                b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+        wait_until(lambda: (reads("slots_busy"), reads("queued")) == (2, 4))
+        impatient.close()
+        wait_until(lambda: reads("http_requests_total", "/generate", "499") == 6)
         metrics = wait_until_free(client)
         assert figure(metrics, "slots") == 2
         assert figure(metrics, "completions_total", "cancelled") == 6
-        assert figure(metrics, "http_requests_total", "/generate", "499") == 6
         assert figure(metrics, "queue_seconds_count") >= 2
 
 
