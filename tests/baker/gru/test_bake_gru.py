@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.array_bytes import Arrays
 
     Array = NDArray[np.float32]
+    Capture = pytest.CaptureFixture[str]
 
 _OTHER = {"x86_64": ("aarch64", 183), "aarch64": ("x86_64-v3", 62)}
 
@@ -72,6 +73,14 @@ def copy_of(bundle: Path, place: Path) -> Path:
     for path in bundle.iterdir():
         (place / path.name).write_bytes(path.read_bytes())
     return place
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
+    """Run `hearth` with these arguments in this process."""
+    monkeypatch.setattr("sys.argv", ["hearth", *map(str, arguments)])
+    with pytest.raises(SystemExit) as exited:
+        main()
+    return exited.value.code
 
 
 # The bundle.
@@ -123,10 +132,13 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
         open_functions(changed, ArraysManifest, ArraysRuntime, threads=None)
 
 
-def test_a_bake_is_reproducible(bundle: Path, file: Path, tmp_path: Path) -> None:
+def test_a_bake_is_reproducible(
+    bundle: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
     renamed = tmp_path / "renamed.safetensors"
     renamed.write_bytes(file.read_bytes())
-    assert reproduce(bundle, renamed, Silent()) == []
+    assert exit_code(monkeypatch, "reproduce", bundle, "--weights", renamed) == 0
+    assert capfd.readouterr().out.endswith(f"{bundle}: baked again, every byte is equal\n")
     with pytest.raises(BakeError, match=r"baked from model.safetensors .*; specify --weights PATH"):
         reproduce(bundle, None, Silent())
     save_file(weights() | {"bias_hh_l0": np.ones(3 * H, np.float32)}, renamed)
@@ -167,14 +179,12 @@ def test_changes_since_the_bake_are_listed(bundle: Path) -> None:
 
 
 def test_verify_prints_its_verdict_as_json(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     def verified(folder: Path) -> tuple[object, Verdict]:
-        monkeypatch.setattr("sys.argv", ["hearth", "verify", "--json", str(folder)])
-        with pytest.raises(SystemExit) as exited:
-            main()
+        code = exit_code(monkeypatch, "verify", "--json", folder)
         output = json.loads(capfd.readouterr().out, parse_constant=pytest.fail)
-        return exited.value.code, Verdict.from_json(output[VMFB])
+        return code, Verdict.from_json(output[VMFB])
 
     code, verdict = verified(bundle)
     assert (code, verdict.passed, verdict.level) == (0, True, "full")

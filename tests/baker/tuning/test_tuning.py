@@ -26,6 +26,7 @@ from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
 from hearthd.bundle import PARAMETERS, VMFB
 from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.bundle.lora.adapter_settings import CONFIG
+from hearthd.cli import main
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.families.gemma3 import ARCHITECTURE
@@ -87,6 +88,17 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[TuneRequest]
     return run
 
 
+def run_command(one: TuneRequest, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Tune with `hearth tune`; returns the exit code."""
+    names = ("data", "out", "rank", "batch", "accumulate", "learning_rate", *OPTIONS)
+    flags = [f"--{name.replace('_', '-')}={getattr(one, name)}" for name in names]
+    targets = f"--targets={','.join(one.targets)}"
+    monkeypatch.setattr(sys, "argv", ["hearth", "tune", str(one.weights), targets, *flags])
+    with pytest.raises(SystemExit) as exited:
+        main()
+    return exited.value.code
+
+
 def history(out: Path) -> History:
     checkpoint = read_checkpoint(out, {})
     assert checkpoint is not None
@@ -140,11 +152,13 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(folder: Path, full_dis
     assert not list(one.out.iterdir())
 
 
-def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
-    folder: Path, run: Callable[[TuneRequest], str]
+def test_the_first_losses_of_the_command_are_those_of_the_plain_model_in_numpy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    use_program(folder / "program", monkeypatch)
     one = request(folder, "losses", **OPTIONS)
-    run(one)
+    assert run_command(one, monkeypatch) == 0
+    assert {path.name for path in one.out.iterdir()} == FILES
     recorded = history(one.out)
     prepared = tuning._prepared(one)
     weights = {
