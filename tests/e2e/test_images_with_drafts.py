@@ -18,7 +18,7 @@ from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import CONFIG, small_smolvlm
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_images import part
-from tests.server.engine.test_engine_random import Free
+from tests.server.engine.test_engine_random import free_costs
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_answers_about_images_have_the_bits_of_plain_decoding(
     expected, drafted = answers(bundle, lora, "off")
     assert drafted == 0
     assert all(plain != tuned for plain, tuned in zip(expected[::2], expected[1::2], strict=True))
-    monkeypatch.setattr(language_service, "Costs", Free)
+    monkeypatch.setattr(language_service, "costs_of", free_costs)
     for speculation in ("lookup", "auto"):
         found, accepted = answers(bundle, lora, speculation)
         assert accepted > 0, speculation
