@@ -23,7 +23,7 @@ def main() -> None:
     options.add_argument("--client-timeout", type=float, default=30)
     options.add_argument("files", type=Path, nargs="*")
     given = options.parse_args()
-    service = fakes.fake_service(fakes.gemma_like(), delay=0.05)
+    service = fakes.fake_service(fakes.gemma_like(), context=5000, delay=0.05)
     bound = bind("127.0.0.1", 0)
     tls = Tls(certificate=given.files[0], key=given.files[1]) if given.files else None
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fake_runtime import open_gate
 from tests.patience import wait_until
 from tests.server import fakes
 from tests.server.api.operator.test_operator_routes import figure, figures
@@ -24,9 +25,9 @@ def _jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jumps_of_the_wall_clock_change_no_deadline_timing_or_retry() -> None:
-    service = fakes.fake_service(LIBRARY, delay=0.02, slots=1)
+    gate = open_gate()
+    service = fakes.fake_service(LIBRARY, delay=0.02, slots=1, gate=gate)
     service.engine._admission.queue_limit = 0
-    runtime = service._runtime
     with fakes.running(service) as client, ThreadPoolExecutor(1) as pool:
         body = {"prompt": "the dog", "max_tokens": 60}
         began = time.monotonic()
@@ -41,11 +42,11 @@ def test_jumps_of_the_wall_clock_change_no_deadline_timing_or_retry() -> None:
             assert 0 <= timings["queue_ms"] + timings["prefill_ms"] + timings["decode_ms"] < 30_000
         chat = client.post("/v1/completions", json={**body, "max_tokens": 1}).json()
         assert abs(chat["created"] - time.time()) <= 3 * DAY
-        runtime.gate.clear()
+        gate.clear()
         running = pool.submit(client.post, "/generate", json={**body, "max_tokens": 1})
         wait_until(lambda: not service.idle)
         refused = client.post("/generate", json=body)
-        runtime.gate.set()
+        gate.set()
         assert refused.status_code == 429
         assert 1 <= int(refused.headers["Retry-After"]) < 60
         assert running.result().status_code == 200

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from hearthd.bundle import REQUEST_MEMORY, Corrupt
-from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services import model_pool
 from hearthd.server.services.deployment import Deployment
@@ -22,7 +21,7 @@ from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 def named(*names: str, **fields: Any) -> list[FakeModel]:
@@ -385,23 +384,3 @@ def test_reload_offers_new_models_and_drops_those_that_are_gone() -> None:
         names.add("another")
         assert "no bundle is left" in client.get("/models?reload=1").json()["error"]["message"]
         assert statuses(client) == {"kept": "loaded", "gone": "loaded"}
-
-
-@pytest.fixture
-def two() -> Iterator[httpx.Client]:
-    with fakes.running(pool(*named("a", "b")), guards=Guards(api_keys=("a long key",))) as client:
-        yield client
-
-
-def test_the_list_is_public_and_loading_needs_a_key(two: httpx.Client) -> None:
-    assert statuses(two) == {"a": "loaded", "b": "unloaded"}
-    assert load(two, "b").status_code == 401
-    assert unload(two, "a").status_code == 401
-    for query in ("reload=1", "%72eload=1", "re%6Coad=1", "a=b&reload"):
-        assert two.get(f"/models?{query}").status_code == 401
-    two.headers["Authorization"] = "Bearer a long key"
-    assert two.get("/models?reload=1").status_code == 200
-    assert load(two, "b").status_code == 200
-    assert load(two, "c").status_code == 404
-    assert unload(two, "a").status_code == 200
-    assert statuses(two) == {"a": "unloaded", "b": "loaded"}

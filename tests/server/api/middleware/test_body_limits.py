@@ -33,7 +33,7 @@ TALK = [{"role": role, "content": LONG[:1000]} for role in ("user", "assistant",
 
 
 def service_of(options: EngineOptions, **fields: Any) -> LocalLanguageService:
-    runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})  # type: ignore[arg-type]
+    runtime = FakeRuntime(**{"vocab_size": VOCAB, "context": 64, **fields})
     return LocalLanguageService(
         runtime, Tokenizer(LIBRARY, bos=fakes.BOS), fakes.manifest_of(runtime), options
     )
@@ -87,6 +87,7 @@ def test_a_timeout_ends_an_answer_with_its_tokens_so_far(monkeypatch: pytest.Mon
     with fakes.running(service) as client:
         whole = answer(client, **body)
         assert whole["finish_reason"] == "length"
+        assert isinstance(service._runtime, FakeRuntime)
         clock = LateClock(service._runtime, monkeypatch)
         clock.go_ahead_after(20)
         cut = answer(client, **body)

@@ -76,16 +76,22 @@ class Answering:
         return refused.value.status_code, refused.value.headers
 
     async def wait(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not is_so():
                 await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "_MAX_WAIT", 0.2)
+    monkeypatch.setattr(body_limits, "_MAX_WAIT", PATIENCE)
     monkeypatch.setattr(body_limits, "_PATIENCE", 0.05)
     monkeypatch.setattr(body_limits, "_SAMPLE", 1)
+
+
+@pytest.fixture
+def _refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which no body that waits gets memory."""
+    monkeypatch.setattr(body_limits, "_MAX_WAIT", 0.2)
 
 
 def run(scenario: Callable[[Answering], Coroutine[None, None, None]]) -> None:
@@ -99,6 +105,7 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
     return body[: len(body) // 2], body[len(body) // 2 :]
 
 
+@pytest.mark.usefixtures("_refusals")
 def test_kept_streams_leave_memory_to_bodies() -> None:
     body = b"[" * 60
 
@@ -130,6 +137,7 @@ def test_a_model_that_is_found_later_brings_memory() -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("_refusals")
 @pytest.mark.parametrize("length", [None, 0])
 def test_a_body_is_refused_while_others_have_the_memory(length: int | None) -> None:
     async def scenario(app: Answering) -> None:
@@ -167,6 +175,7 @@ def test_of_large_bodies_at_once_those_that_fit_are_read(body: bytes) -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("_refusals")
 def test_a_body_that_does_not_fit_lets_smaller_ones_pass() -> None:
     async def scenario(app: Answering) -> None:
         first = asyncio.create_task(app.post(TEXT))
@@ -245,6 +254,7 @@ def test_a_client_that_does_not_send_keeps_no_memory(sent: bytes) -> None:
 def test_a_slow_client_loses_its_memory_while_others_wait(
     is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(body_limits, "_MAX_WAIT", PATIENCE if is_slow else 0.2)
     monkeypatch.setattr(body_limits, "_SLOW_AFTER", 0.05)
     monkeypatch.setattr(body_limits, "_SLOW_RATE", 10**6 if is_slow else 1)
 
@@ -296,7 +306,6 @@ def test_few_bodies_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.gather(first, *waiting)
 
     monkeypatch.setattr(body_limits, "_MAX_WAITING", 2)
-    monkeypatch.setattr(body_limits, "_MAX_WAIT", 10)
     run(scenario)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -14,13 +13,13 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 from tests.server import fakes, functions
-from tests.server.api.operator.test_operator_routes import figure, figures
+from tests.server.api.operator.test_operator_routes import Figures, figure, figures
 from tests.server.functions import FakeFunctions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -54,13 +53,6 @@ class Gated:
         body = {"function": "step", "inputs": {"x": x}}
         return self.pool.submit(httpx.post, f"{client.base_url}/run", json=body, timeout=PATIENCE)
 
-    def wait(self, what: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if what():
-                return
-            time.sleep(0.01)
-        raise AssertionError("the condition did not become true")
-
     def queued(self) -> int:
         return self.service.calls.state().queued
 
@@ -89,7 +81,7 @@ def test_calls_run_one_at_a_time_and_a_full_queue_rejects(gated: Gated) -> None:
         answers = []
         for number in range(3):
             answers.append(gated.ask(client, number))
-            gated.wait(lambda: gated.queued() + len(gated.runtime.calls) == len(answers))
+            wait_until(lambda: gated.queued() + len(gated.runtime.calls) == len(answers))
         assert gated.runtime.calls == [0]
         refusal = gated.ask(client, 9).result()
         assert refusal.status_code == 429
@@ -108,15 +100,15 @@ def test_a_waiting_call_of_a_disconnected_client_never_runs(gated: Gated) -> Non
     with fakes.running(gated.service) as client:
         gated.close()
         first = gated.ask(client, 1)
-        gated.wait(lambda: gated.runtime.calls == [1])
+        wait_until(lambda: gated.runtime.calls == [1])
         body = json.dumps({"function": "step", "inputs": {"x": X.tolist()}}).encode()
         head = f"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
         with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as gone:
             gone.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-            gated.wait(lambda: gated.queued() == 1)
-        gated.wait(lambda: gated.queued() == 0)
+            wait_until(lambda: gated.queued() == 1)
+        wait_until(lambda: gated.queued() == 0)
         last = gated.ask(client, 3)
-        gated.wait(lambda: gated.queued() == 1)
+        wait_until(lambda: gated.queued() == 1)
         gated.runtime.gate.set()
         assert first.result().status_code == last.result().status_code == 200
         assert gated.runtime.calls == [1, 3]
@@ -130,14 +122,11 @@ def test_a_disconnect_during_the_request_is_not_an_error(
     head = b"POST /run HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
     with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as sent:
         sent.sendall(head)
-    for _ in range(200):
-        if figure(figures(client), "http_requests_total", "/run", "499") > figure(
-            before, "http_requests_total", "/run", "499"
-        ):
-            break
-        time.sleep(0.01)
-    else:
-        raise AssertionError("the request was not counted")
+
+    def disconnected(metrics: Figures) -> float:
+        return figure(metrics, "http_requests_total", "/run", "499")
+
+    wait_until(lambda: disconnected(figures(client)) > disconnected(before))
     assert "error of the server's own" not in caplog.text
 
 
@@ -145,9 +134,9 @@ def test_accepted_calls_finish_after_a_signal(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         answers = [gated.ask(client, 1)]
-        gated.wait(lambda: gated.runtime.calls == [1])
+        wait_until(lambda: gated.runtime.calls == [1])
         answers.append(gated.ask(client, 2))
-        gated.wait(lambda: gated.queued() == 1)
+        wait_until(lambda: gated.queued() == 1)
         gated.service.drain()
         refusal = gated.ask(client, 3).result()
         assert refusal.status_code == 503
@@ -155,16 +144,16 @@ def test_accepted_calls_finish_after_a_signal(gated: Gated) -> None:
         assert not gated.service.idle
         gated.runtime.gate.set()
         assert [answer.result().status_code for answer in answers] == [200, 200]
-        gated.wait(lambda: gated.service.idle)
+        wait_until(lambda: gated.service.idle)
 
 
 def test_waiting_calls_are_rejected_when_the_server_stops(gated: Gated) -> None:
     with fakes.running(gated.service) as client:
         gated.close()
         running = gated.ask(client, 1)
-        gated.wait(lambda: gated.runtime.calls == [1])
+        wait_until(lambda: gated.runtime.calls == [1])
         waiting = gated.ask(client, 2)
-        gated.wait(lambda: gated.queued() == 1)
+        wait_until(lambda: gated.queued() == 1)
         gated.service.cancel()
         threading.Timer(0.1, gated.runtime.gate.set).start()
         assert running.result().status_code == 200
