@@ -131,12 +131,14 @@ class Guards:
                     of this machine
     strict_fields   reject fields that have no effect
     slots           answer /slots
+    share_cache     let all API keys share the prefix cache
     """
 
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     strict_fields: bool = False
     slots: bool = True
+    share_cache: bool = False
 
 
 def create_app(
@@ -172,11 +174,11 @@ def create_app(
     app.state.store = store = store or Store()
     app.state.streams = Streams()
     app.state.batches = BatchRunner(app, pool, store, prefix)
-    app.state.home = home
-    app.state.prefix = prefix
+    app.state.home, app.state.prefix = home, prefix
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     app.state.shows_slots = guards.slots
+    app.state.shares_cache = guards.share_cache
     http_errors.install(app)
     kinds = pool.kinds()
     chat = webui and "language" in kinds

@@ -171,6 +171,7 @@ def _server(
         cors_origins=settings.cors_origins,
         strict_fields=settings.strict_fields,
         slots=settings.slots,
+        share_cache=settings.share_cache,
     )
     return DrainingServer(
         create_app(

@@ -132,6 +132,7 @@ class Settings(BaseSettings, SamplingParameters):
     fetch_images: bool = _setting("Access", False, "Download images at addresses in requests.")
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
     slots: bool = _setting("Access", True, "Report each slot at /slots.", only_off=True)
+    share_cache: bool = _setting("Access", False, "Let all API keys share the prefix cache.")
     strict_fields: bool = _setting(
         "Access",
         False,

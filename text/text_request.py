@@ -68,6 +68,7 @@ class TextRequest:
     logprobs      number of alternatives to report for each token; None reports nothing
     timeout_ms    milliseconds from acceptance to the end of the answer; None sets no limit
     cache_prompt  as in the engine's Request
+    cache_salt    text that requests must have in common to share blocks of the prefix cache
     grammar       grammar that the answer must match; None allows any text
     logit_bias    (token id or text, number) pairs, added to the logits of the id or of each token
                   of the text
@@ -90,6 +91,7 @@ class TextRequest:
     logprobs: int | None = None
     timeout_ms: int | None = None
     cache_prompt: bool = True
+    cache_salt: str = ""
     grammar: Grammar | None = None
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 from fastapi import Depends, Query, Request
 
 from hearthd.server.api.disconnect import unless_disconnected, whole_body
+from hearthd.server.api.middleware.api_keys import owner_of
 from hearthd.server.logs import current_request
 from hearthd.server.lora.adapters import require_one
 from hearthd.server.services.array_service import ArrayService
@@ -77,7 +78,9 @@ async def language_service(request: Request, body: ModelFields) -> LanguageServi
     deployment, adapter = (await _pool(request)).find_adapted(body.model, "language")
     service = cast("LanguageService", await _lease_for(request, deployment, body))
     body.take_defaults(service.sampling)
-    return _adapted(service, request, adapter, body.adapter_scales)
+    adapted = _adapted(service, request, adapter, body.adapter_scales)
+    owner = "" if request.app.state.shares_cache else owner_of(request)
+    return adapted.for_owner(owner) if owner else adapted
 
 
 async def embedder(request: Request, body: ModelFields) -> Embedder:

@@ -136,6 +136,12 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
         description="Reuse the prefix cache for the prompt, and keep the prompt in it. The answer "
         "is the same either way.",
     )
+    cache_salt: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
+        None,
+        description="Share the prefix cache only with requests that have the same salt, as in vLLM."
+        " Requests with different API keys share nothing, unless `hearth serve --share-cache` "
+        "allows it.",
+    )
     timings_per_token: bool = Field(
         False, description="Report the timings so far in each event of a stream."
     )
@@ -178,6 +184,7 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
             logprobs=logprobs,
             timeout_ms=self.timeout_ms,
             cache_prompt=self.cache_prompt,
+            cache_salt=self.cache_salt or "",
             timings_per_token=self.timings_per_token and self.stream,
             return_progress=self.return_progress and self.stream,
             grammar=self.rules(),

@@ -64,6 +64,7 @@ class Front:
             cors_origins=settings.cors_origins,
             strict_fields=settings.strict_fields,
             slots=settings.slots,
+            share_cache=settings.share_cache,
         )
         pool = ModelPool(
             map(_deployed, self._services),

@@ -7,6 +7,7 @@ token ids. The engine handles no text; this layer handles no HTTP and no slots.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import time
 from dataclasses import replace
@@ -78,12 +79,15 @@ class Completer:
         request: TextRequest,
         on_end: Callable[[Ended], None],
         adapter: AdapterUse | None = None,
+        owner: str = "",
     ) -> Completion:
         """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable.
 
-        `on_end` is called once, when the completion is closed.
+        `on_end` is called once, when the completion is closed. Different owners share nothing in
+        the prefix cache.
         """
         accepted = time.monotonic()
+        salt = _salt(owner, request.cache_salt)
         given_ids = await self._valid_ids(request.prompt, request.field, request.images)
         context = min(self._context, request.context or self._context)
         prompt = self._shortened(given_ids, request, context)
@@ -96,12 +100,13 @@ class Completer:
         seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
-                prompt=_with_images(prompt[:1] if forced else prompt, request.images),
+                prompt=_with_images(prompt[:1] if forced else prompt, request.images, salt),
                 max_tokens=len(forced) + max_tokens,
                 sampling=sampling,
                 seed=seed,
                 deadline=_deadline(accepted, request.timeout_ms),
                 cache_prompt=request.cache_prompt,
+                cache_salt=salt,
                 constraint=constraint,
                 progress=request.return_progress,
                 adapter=adapter,
@@ -208,11 +213,23 @@ def _fitting(ids: tuple[int, ...], field: str, context: int) -> tuple[int, ...]:
     return ids
 
 
-def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
+def _salt(*names: str) -> bytes:
+    """The salt of the prefix cache for requests with these names; none if all are empty."""
+    if not any(names):
+        return b""
+    return hashlib.sha256(b"".join(map(_digest, names))).digest()
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare], salt: bytes = b"") -> Prompt:
     rows = [
         ImageRows(
             media=image.media,
-            digest=image.digest,
+            # The rows of the latest images are kept by it, too.
+            digest=hashlib.sha256(salt + image.digest).digest() if salt else image.digest,
             count=image.rows // image.lines,
             offset=image.rows // image.lines * line,
             both_ways=image.both_ways,

@@ -50,6 +50,7 @@ class Request:
     seed          of the random numbers for sampling
     deadline      when the answer ends at the latest; None for never
     cache_prompt  whether to restore blocks of the prompt from the prefix cache and to save them
+    cache_salt    32 bytes, or none: only requests with the same ones share blocks
     constraint    rules for the answer, such as a grammar; None for none
     progress      whether to deliver Prefilled after each chunk of the prompt
     adapter       None for none
@@ -61,6 +62,7 @@ class Request:
     seed: int
     deadline: float | None = None
     cache_prompt: bool = True
+    cache_salt: bytes = b""
     constraint: Constraint | None = None
     progress: bool = False
     adapter: AdapterUse | None = None
@@ -73,7 +75,8 @@ class Request:
         if not self.cache_prompt:
             return ()
         adapter = self.adapter.key if self.adapter else b""
-        return block_keys((part.content for part in self.prompt[:-1].chunks(chunk)), adapter)
+        chunks = (part.content for part in self.prompt[:-1].chunks(chunk))
+        return block_keys(chunks, self.cache_salt + adapter)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ class LanguageService(Service):
     manifest: LanguageManifest
     metrics: LanguageMetrics
     _adapter: AdapterUse | None = None
+    _owner = ""
 
     def __init__(
         self,
@@ -153,11 +154,17 @@ class LanguageService(Service):
         adapted.fingerprint = fingerprint(self.manifest, self.program, use.key)
         return adapted
 
+    def for_owner(self, owner: str) -> LanguageService:
+        """This service for the requests of a client that shares no cache entries with others."""
+        owned = copy.copy(self)
+        owned._owner = owner
+        return owned
+
     async def complete(self, request: TextRequest) -> Completion:
         """Accept a request; raises InvalidRequest, QueueFull or Unavailable."""
         if problem := self.unavailable():
             raise problem
-        return await self._completer.begin(request, self._ended, self._adapter)
+        return await self._completer.begin(request, self._ended, self._adapter, self._owner)
 
     async def embed(self, text: str | tuple[int, ...], field: str) -> EmbeddedText:
         """Compute the embedding of a text or of token ids; errors name the request's `field`.

@@ -19,6 +19,7 @@ NOT_HERE = frozenset(
         "model",
         "stream",
         "cache_prompt",
+        "cache_salt",
         "timeout_ms",
         "timings_per_token",
         "return_progress",

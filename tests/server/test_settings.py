@@ -60,6 +60,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "fetch_images": ("true", True),
     "webui": ("true", True),
     "slots": ("false", False),
+    "share_cache": ("true", True),
     "tags": ("small", ["small"]),
     "chat_template": ("{{ messages }}", "{{ messages }}"),
     "chat_template_file": ("chat.jinja", "chat.jinja"),
@@ -74,8 +75,8 @@ GIVEN |= {
 GIVEN |= {"adaptive_decay": ("0.5", 0.5), "ignore_eos": ("true", True)}
 SWITCHES = frozenset(
     {
-        "strict_fields", "fetch_images", "webui", "slots", "mmap", "models_autoload", "ignore_eos",
-        "post_sampling_probs",
+        "strict_fields", "fetch_images", "webui", "slots", "share_cache", "mmap",
+        "models_autoload", "ignore_eos", "post_sampling_probs",
     }
 )  # fmt: skip
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}

@@ -65,7 +65,7 @@ def sent_key(headers: Headers) -> str:
 
 def owner_of(request: Request) -> str:
     """The owner of what a request stores: its key, or "" for all clients of a server without."""
-    return sent_key(request.headers) if request.app.state.has_keys else ""
+    return _owner(request.scope) if request.app.state.has_keys else ""
 
 
 def _owner(scope: Scope) -> str:
