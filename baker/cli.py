@@ -12,7 +12,7 @@ from hearthd import flags
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection
 from hearthd.baker.hub.reference import BadReference, is_reference, suggestion
-from hearthd.baker.pipeline.bake import bake, bakeable
+from hearthd.baker.pipeline.bake import bake, bakeable, named_models
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
@@ -124,9 +124,9 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
         )
     bundle_home.require_link_target(path)
     raise BadOption(
-        f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder"
-        f"{suggestion(argument) or ', or one of ' + ', '.join(bakeable())}"
-        f"{bundle_home.similar_path(path)}"
+        f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder, hf:ORG/REPO, "
+        f"ollama:NAME, or one of {named_models(argument)}"
+        f"{suggestion(argument) or bundle_home.similar_path(path)}"
     )
 
 

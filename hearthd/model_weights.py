@@ -187,8 +187,7 @@ def packaged(model: str) -> Weights | None:
 
 def _similar_names(model: str, home: Path | None) -> list[str]:
     """The bundles and the models with packaged weights whose names are similar, or all of them."""
-    from hearthd.baker.pipeline.recipe import recipes
+    from hearthd.baker.pipeline.recipe import packaged_names
 
-    models = {name for name, sizes in recipes().items() if any(each.weights for each in sizes)}
-    names = sorted(models.union(bundle_home.similar_names(model, home)))
+    names = sorted({*packaged_names(), *bundle_home.similar_names(model, home)})
     return bundle_home.similar(model, names)

@@ -323,6 +323,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             "hearth bake: --max-memory: got 'x', expected a ",
         ),
         (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
+        (("bake", "unlike"), "hearth bake: MODEL: .*, or one of gemma3, smollm2$"),
         (
             ("generate", "x", "--max-tokens", "0"),
             "hearth generate: --max-tokens: got '0', expected greater than or equal to 1. See ",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.baker.atomic_folder import check_destination
@@ -13,7 +14,7 @@ from hearthd.baker.pipeline.kinds.bake_gru import GRU, GruPlan, bake_gru, gru_pl
 from hearthd.baker.pipeline.kinds.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.kinds.bake_speech import SpeechPlan, SpeechToBake, speech_plan
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
-from hearthd.baker.pipeline.recipe import open_named, packaged_weights
+from hearthd.baker.pipeline.recipe import open_named, packaged_names, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
 from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
 from hearthd.models.families.jina_bert_v3 import TASKS
@@ -60,8 +61,8 @@ def resolve(options: BakeOptions, note: Callable[[str], None] = lambda _: None) 
         return gru_plan(options)
     if options.model is None and options.weights is None:
         raise BadOption(
-            f"MODEL is missing: expected a GGUF file, a Hugging Face folder, or one of "
-            f"{', '.join(bakeable())}"
+            "MODEL is missing: expected a GGUF file, a Hugging Face folder, hf:ORG/REPO, "
+            f"ollama:NAME, or one of {named_models()}"
         )
     model = options.model or ""
     source = opened_as(open_named(model, options.weights, options.size), options.as_)
@@ -80,3 +81,9 @@ def resolve(options: BakeOptions, note: Callable[[str], None] = lambda _: None) 
 def bakeable() -> tuple[str, ...]:
     """The names that `hearth bake` takes in place of a path."""
     return (*families(), GRU)
+
+
+def named_models(like: str = "") -> str:
+    """The names that are like a text, or those that need no file of weights, for an error."""
+    names = get_close_matches(like, bakeable()) or packaged_names()
+    return ", ".join(names)

@@ -76,6 +76,11 @@ class Recipe:
     weights: PackagedWeights | None
 
 
+def packaged_names() -> list[str]:
+    """The names of models whose weights come in a Python package."""
+    return [name for name, sizes in recipes().items() if any(each.weights for each in sizes)]
+
+
 @functools.cache
 def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     """The recipes of every family that can be baked, by its name, the smallest size first."""
