@@ -15,6 +15,7 @@ does not exist has OpenAI's code model_not_found, with status 404.
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
@@ -82,6 +83,8 @@ _TYPES = {
 }
 
 _MAX_LOGGED = 200  # characters of an error
+# Of 1: /v1/v1/models is similar to /v1/models, but /v1/moderations not to /v1/conversations.
+_SIMILAR = 0.85
 
 ErrorWord = Literal["context_length_exceeded", "model_not_found"]
 _WORD_STATUS: dict[ErrorWord, int] = {"context_length_exceeded": 400, "model_not_found": 404}
@@ -221,11 +224,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if headers.get("Allow") == "GET":
         headers["Allow"] = "GET, HEAD"  # see middleware/head_requests.py
     messages = {
-        404: f"{request.url.path}: no such route or model",
+        404: f"{request.url.path}: no such route or model; {_similar_route(request)}",
         405: f"{request.url.path}: got {request.method}, expected {headers.get('Allow')}",
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
+
+
+def _similar_route(request: Request) -> str:
+    """What to do about a route that does not exist."""
+    prefix = request.scope.get("root_path", "")
+    paths = [f"{prefix}{getattr(route, 'path', '')}" for route in request.app.router.routes]
+    near = get_close_matches(request.url.path, paths, n=1, cutoff=_SIMILAR)
+    return f"did you mean {near[0]}?" if near else f"{prefix}/docs lists the routes"
 
 
 def _without_slash(request: Request) -> str:

@@ -22,6 +22,7 @@ ALIASES = {
     "/rerank": "/v1/rerank",
     "/reranking": "/v1/rerank",
     "/v1/reranking": "/v1/rerank",
+    "/v2/rerank": "/v1/rerank",
 }
 
 

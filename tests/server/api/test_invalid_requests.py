@@ -275,7 +275,7 @@ def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
     assert response.json()["error"] == {
         "code": 404,
         "type": "not_found_error",
-        "message": "/nope: no such route or model",
+        "message": "/nope: no such route or model; /docs lists the routes",
         "param": None,
         "request_id": response.headers["x-request-id"],
     }
@@ -283,6 +283,21 @@ def test_unknown_routes_and_methods_are_rejected(client: httpx.Client) -> None:
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert response.json()["error"]["message"] == "/generate: got GET, expected POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "similar"),
+    [
+        ("/v1/v1/chat/completions", "did you mean /v1/chat/completions?"),
+        ("/v1/chat/completion", "did you mean /v1/chat/completions?"),
+        ("/api/tag", "did you mean /api/tags?"),
+        ("/v1/moderations", "/docs lists the routes"),
+    ],
+)
+def test_an_unknown_route_names_a_similar_one(
+    path: str, similar: str, client: httpx.Client
+) -> None:
+    assert client.post(path).text.count(f"{path}: no such route or model; {similar}") == 1
 
 
 def test_a_failed_step_ends_only_its_own_request() -> None:

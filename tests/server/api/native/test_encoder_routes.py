@@ -106,7 +106,9 @@ def relevance(query: str, document: str) -> float:
     return 1 / (1 + math.exp(len(document.split()) + 1 - len(common)))
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking"])
+@pytest.mark.parametrize(
+    "path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking", "/v2/rerank"]
+)
 def test_documents_are_ordered_by_relevance(reranker: httpx.Client, path: str) -> None:
     answer = reranker.post(path, json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert (answer["object"], answer["model"]) == ("list", "reranker")
