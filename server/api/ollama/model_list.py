@@ -113,7 +113,9 @@ class OllamaShown(BaseModel):
     """A model in detail."""
 
     modelfile: str = Field(description="The line FROM of a Modelfile.")
-    parameters: str = Field(default="", description="Always empty: `options` has the defaults.")
+    parameters: str = Field(
+        description="Defaults of `options` that are not Ollama's, a line for each."
+    )
     template: str = Field(description="The chat template, in Jinja. Empty without one.")
     license: str = Field(default="", description="Always empty: bundles do not say it.")
     system: str = Field(default="", description="Always empty: models have no system message here.")
@@ -176,12 +178,22 @@ async def ollama_show(body: OllamaShowRequest, pool: Pool) -> OllamaShown:
     facts = _facts(name, manifest)
     return OllamaShown(
         modelfile=f"FROM {facts['name']}\n",
+        parameters=_parameters(deployment, manifest),
         template=template_source(deployment),
         details=facts["details"],
         model_info=_model_info(deployment, manifest),
         capabilities=_capabilities(deployment, manifest),
         modified_at=_opened(deployment),
     )
+
+
+def _parameters(deployment: Deployment, manifest: TextManifest) -> str:
+    """The defaults of sampling of a model; the server's are known once it was loaded."""
+    if deployment.description is not None:
+        sampling = deployment.description.sampling
+    else:
+        sampling = manifest.sampling if isinstance(manifest, LanguageManifest) else {}
+    return "\n".join(f"{name} {value}" for name, value in sampling.items())
 
 
 def text_models(pool: ModelPool) -> Iterator[tuple[Deployment, TextManifest]]:

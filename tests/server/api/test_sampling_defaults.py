@@ -93,6 +93,8 @@ def test_what_an_answer_reports_is_what_was_used(client: httpx.Client) -> None:
     assert [settings[name] for name in ("temperature", "top_k", "top_p")] == [0, 7, 0.5]
     response = client.post("/v1/responses", json=BODIES["/v1/responses"]).json()
     assert (response["temperature"], response["top_p"]) == (0, 0.95)
+    shown = client.post("/api/show", json={"model": "fake"}).json()["parameters"]
+    assert shown == "temperature 0.0\ntop_k 7"
     defaults = client.get("/props").json()["default_generation_settings"]["params"]
     assert (defaults["temperature"], defaults["top_k"], defaults["min_p"]) == (0, 7, 0.05)
 
