@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from hearthd.runtime.system.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefixes.prefix_store import CannotStore
+from hearthd.server.environment import ignored_variables
 from hearthd.server.open_service import open_pool, state_size
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily
@@ -34,6 +36,8 @@ from hearthd.server.setting_files import read_keys, read_template
 from hearthd.server.settings import SAMPLING_GROUP, BadSettings, LoadedSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
 from hearthd.server.version import version
+
+log = logging.getLogger(__name__)
 
 # Exceptions that end the command, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {
@@ -124,6 +128,8 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     bound_free_memory()
     logs.configure(settings.log_level, settings.log_format)
     logs.report_crashes()
+    if ignored := ignored_variables(os.environ):
+        log.warning(ignored)
     start = time.perf_counter()
     # A port in use must be reported before the bundle is loaded, which takes longer.
     tls = None

@@ -12,10 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 PREFIX = "HEARTH_"
+_OF_LLAMA_SERVER = "LLAMA_ARG_"
 # Kubernetes sets these in each container, for a service such as hearth-web.
 _OF_A_SERVICE = re.compile(
     r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
+
+
+def ignored_variables(variables: Iterable[str]) -> str | None:
+    """What to know about settings of llama-server in the environment, if there are any."""
+    names = sorted(name for name in variables if name.startswith(_OF_LLAMA_SERVER))
+    if not names:
+        return None
+    return (
+        f"{', '.join(names)}: ignored, because llama-server reads them; Hearth reads "
+        f"{variable_of('port')} for --port, and so on"
+    )
 
 
 def variable_of(setting: str) -> str:

@@ -88,7 +88,7 @@ class Chat:
 
         fields = self.fields
         request = fields.completion(
-            prompt_ids(self.session.service, messages),
+            prompt_ids(self.session.service, messages, fields.chat_template_kwargs),
             max_tokens=fields.max_tokens,
             logprobs=None,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -27,11 +28,16 @@ class Messages(Fields):
 
 
 def prompt_ids(
-    service: LanguageService, messages: Sequence[chat_messages.ChatMessage]
+    service: LanguageService,
+    messages: Sequence[chat_messages.ChatMessage],
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[int, ...]:
-    """The token ids of the prompt for a conversation; raises InvalidRequest."""
+    """The token ids of the prompt for a conversation; raises InvalidRequest.
+
+    `variables` are the chat template's.
+    """
     conversation = Conversation(messages=chat_messages.messages(messages))
-    return asyncio.run(service.render(conversation)).ids
+    return asyncio.run(service.render(conversation, variables=variables)).ids
 
 
 def validated(schema: type[AnyFields], values: Mapping[str, Any]) -> AnyFields:

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from hearthd import flags
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
+from hearthd.server.api.conversations.turn_fields import TemplateFields
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.generation_fields import GenerationFields
 
@@ -27,12 +28,14 @@ NOT_HERE = frozenset(
         "response_format",
         "structured_outputs",
         "lora",
+        "add_generation_prompt",
+        "continue_final_message",
     }
 )
 AnyFields = TypeVar("AnyFields", bound=GenerationFields)
 
 
-class ChatFields(GenerationFields):
+class ChatFields(TemplateFields, GenerationFields):
     """The fields of each request of a chat."""
 
     max_tokens: MaxTokens = Field(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hearthd import flags
 from hearthd.sampling.options import SamplingParameters
 from hearthd.server.cli import app
-from hearthd.server.environment import variable_of
+from hearthd.server.environment import ignored_variables, variable_of
 from hearthd.server.setting_files import adapter_folders, read_keys
 from hearthd.server.settings import BadSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
@@ -123,6 +123,14 @@ def test_a_setting_is_read_from_flag_environment_and_file(
     assert printed("--config", str(file), *others)[name] == expected
     monkeypatch.setenv(variable_of(name), typed)
     assert printed("b", *others)[name] == expected
+
+
+def test_variables_of_llama_server_are_named() -> None:
+    assert ignored_variables(["HEARTH_PORT", "PATH"]) is None
+    message = ignored_variables(["LLAMA_ARG_PORT", "HOME", "LLAMA_ARG_CTX_SIZE"])
+    assert message
+    assert message.startswith("LLAMA_ARG_CTX_SIZE, LLAMA_ARG_PORT: ignored")
+    assert "HEARTH_PORT for --port" in message
 
 
 def test_flags_override_the_environment_which_overrides_the_file(

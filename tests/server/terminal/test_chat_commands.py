@@ -17,7 +17,7 @@ from hearthd.server.terminal.typed_fields import NOT_HERE, SETTABLE
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY
-from tests.server.templates import GEMMA
+from tests.server.templates import GEMMA, THINKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,6 +92,16 @@ def test_a_field_that_was_set_is_that_of_the_next_request(chat: Chat) -> None:
     run_command(chat, "/set seed 7")
     assert (summary := chat.answer("the dog", lambda _: None)).seed == 7
     assert summary.completion_tokens == 5
+
+
+def test_a_variable_of_the_template_is_that_of_the_next_request() -> None:
+    thinking = fakes.fake_service(LIBRARY, template=THINKING, context=512)
+    prompts: list[int] = []
+    with Chat(Path(), lambda _: thinking, {"max_tokens": "1"}) as chat:
+        for typed in ("default", '{"enable_thinking": false}'):
+            run_command(chat, f"/set chat_template_kwargs {typed}")
+            prompts.append(chat.answer("the dog", lambda _: None).prompt_tokens)
+    assert prompts[0] != prompts[1]
 
 
 def test_the_system_message_is_replaced_and_removed(chat: Chat) -> None:
