@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from hearthd.runtime.iree.device import result
+from hearthd.runtime.iree.device import logits_of
 from hearthd.runtime.iree.device_drafter import BundleDrafter, DeviceDrafter, most_likely
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class DeviceDraftModel(BundleDrafter):
         results = self._device.call(
             self._functions[size], [*arguments, *caches], results=1 + len(caches)
         )
-        (logits,) = result(results, 0, (1, self._vocabulary))
+        (logits,) = logits_of(results, (1, self._vocabulary))
         return np.asarray(logits, np.float32)
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from hearthd.bundle import DRAFTER
 from hearthd.runtime.drafter_file import read_drafter
-from hearthd.runtime.iree.device import CannotLoad, result
+from hearthd.runtime.iree.device import CannotLoad, logits_of, result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,7 +141,7 @@ class DeviceDrafter(BundleDrafter):
             results = self._device.call(
                 self._function, arguments, results=2 + len(caches) * self._writes
             )
-            (logits,) = result(results, 0, (1, len(self._tokens)))
+            (logits,) = logits_of(results, (1, len(self._tokens)))
             index, probability = most_likely(logits)
             token = int(self._tokens[index])
             yield token, probability
