@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 from typing import TYPE_CHECKING, Any
 
+from hearthd.baker.weights.source import FLOAT_TYPES
 from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
@@ -114,3 +118,26 @@ def default_precision(
     if chosen is None or not chosen.native or kept_integers(*arguments):
         return precision
     return chosen.storage.name
+
+
+def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
+    """A sentence on quantized tensors whose integers no storage holds; None if there are none."""
+    types: collections.Counter[str] = collections.Counter()
+    storages = set()
+    for entry in located:
+        for tensor in itertools.chain.from_iterable(entry.tensors):
+            type_ = source.dtype(tensor.name)
+            if (
+                entry.weight.storage.format is not None
+                and type_ not in FLOAT_TYPES
+                and integer_storage(source, tensor.name) is None
+            ):
+                types[type_] += 1
+                storages.add(entry.weight.storage.format.name)
+    if not types:
+        return None
+    counts = ", ".join(f"{count} tensors in {type_}" for type_, count in types.items())
+    return (
+        f"no matrix format holds these weights exactly: {counts}; they are dequantized, and "
+        f"quantized again as {', '.join(sorted(storages))}"
+    )

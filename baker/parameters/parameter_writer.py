@@ -18,7 +18,8 @@ import numpy as np
 from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.baker.parameters.native import integer_storage
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
-from hearthd.baker.weights.source import FLOAT_TYPES, BadFile, IntegerBlock, path_of
+from hearthd.baker.parameters.sketch import mean_row
+from hearthd.baker.weights.source import BadFile, IntegerBlock, path_of
 from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
@@ -247,8 +248,13 @@ def _stored_blocks(
             continue
         if name.endswith(_NORM):
             _require_values(source, tensors, shape[-1])
+        storage, columns = entry.weight.storage, shape[-1]
+        center = None
+        if storage.has_sketch:
+            blocks = (parameter_blocks(source, tensor, columns) for tensor in tensors)
+            center = mean_row(itertools.chain.from_iterable(blocks))
         for tensor in tensors:
-            yield from _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
+            yield from _encoded_blocks(source, tensor, storage, columns, center)
 
 
 def _require_values(source: WeightSource, tensors: Sequence[StoredTensor], columns: int) -> None:
@@ -270,46 +276,29 @@ def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage)
     if tensor.channels or (tensor.transposed and _is_reordered(source, tensor)):
         return False  # scales are of rows, or of columns side by side
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
-    return native is not None and storage in (native, native.table)
-
-
-def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
-    """A sentence on quantized tensors whose integers no storage holds; None if there are none."""
-    types: collections.Counter[str] = collections.Counter()
-    storages = set()
-    for entry in located:
-        for tensor in itertools.chain.from_iterable(entry.tensors):
-            type_ = source.dtype(tensor.name)
-            if (
-                entry.weight.storage.format is not None
-                and type_ not in FLOAT_TYPES
-                and integer_storage(source, tensor.name) is None
-            ):
-                types[type_] += 1
-                storages.add(entry.weight.storage.format.name)
-    if not types:
-        return None
-    counts = ", ".join(f"{count} tensors in {type_}" for type_, count in types.items())
-    return (
-        f"no matrix format holds these weights exactly: {counts}; they are dequantized, and "
-        f"quantized again as {', '.join(sorted(storages))}"
-    )
+    if native is None:
+        return False
+    return storage.format in (native.format, (native.table or native).format)
 
 
 def _encoded_blocks(
-    source: WeightSource, tensor: StoredTensor, storage: Storage, columns: int
+    source: WeightSource,
+    tensor: StoredTensor,
+    storage: Storage,
+    columns: int,
+    center: NDArray[np.float32] | None,
 ) -> Iterator[StoredRows]:
     """The arrays of a storage for each block; raises NotFiniteError with the tensor's name.
 
-    The rows of the parameter are `columns` long.
+    The rows of the parameter are `columns` long, and `center` is their mean if a sketch needs it.
     """
     try:
         if keeps_integers(source, tensor, storage):
             for integers in parameter_integers(source, tensor):
-                yield encoded_integers(storage, integers)
+                yield encoded_integers(storage, integers, center)
             return
         for block in parameter_blocks(source, tensor, columns):
-            yield encoded(storage, block)
+            yield encoded(storage, block, center)
     except NotFiniteError as error:
         raise NotFiniteError(f"tensor {tensor.name}: {error}") from None
 

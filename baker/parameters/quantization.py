@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from hearthd.baker.parameters.group_scales import best_scales, quotients
+from hearthd.baker.parameters.sketch import real_values, sketch_of
 from hearthd.baker.weights.source import IntegerBlock
 from hearthd.models.dsl.matrix_format import GROUP, INT8, INT12, ROWS
 from hearthd.models.dsl.matrix_packing import pack
@@ -48,11 +49,13 @@ class NotFiniteError(ValueError):
     """Weights hold a NaN or an infinity, or a value too large for the type to store."""
 
 
-def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
+def encoded(
+    storage: Storage, block: NDArray[np.float32], center: NDArray[np.float32] | None = None
+) -> tuple[NDArray[Any], ...]:
     """Some rows of a weight f32 (N, K) as the arrays of a storage, in their order.
 
     Rows that are missing to a multiple of 16 are added to integers, and columns of zeros to a
-    multiple of 32. Raises NotFiniteError.
+    multiple of 32. A sketch needs the `center`: see `sketch_of`. Raises NotFiniteError.
     """
     if storage.name == F32.name:
         require_finite(block, block)
@@ -61,10 +64,12 @@ def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any],
         return (to_bf16(block),)
     missing = -block.shape[1] % GROUP
     columns = np.pad(block, ((0, 0), (0, missing))) if missing else block
-    return encoded_integers(storage, integer_groups(storage, _filled(columns)))
+    return encoded_integers(storage, integer_groups(storage, _filled(columns)), center)
 
 
-def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:
+def encoded_integers(
+    storage: Storage, block: IntegerBlock, center: NDArray[np.float32] | None = None
+) -> tuple[NDArray[Any], ...]:
     """Some rows of a quantized weight as the arrays of a storage that holds its integers.
 
     Scales are rounded to the format's type, minimums to f16. Where scales are powers of two, those
@@ -79,7 +84,11 @@ def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any
     minimum = None if block.minimum is None else _filled(_finite(block.minimum, DType.F16))
     multipliers = None if block.multipliers is None else _filled(block.multipliers)
     integers: NDArray[np.integer[Any]] = _filled(block.integers)
-    return pack(storage.format, integers, _filled(scale), minimum, multipliers)
+    arrays = pack(storage.format, integers, _filled(scale), minimum, multipliers)
+    if not storage.has_sketch:
+        return arrays
+    assert center is not None, storage.name
+    return *arrays, *sketch_of(_filled(real_values(block, storage.format)), center)
 
 
 def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
 from hearthd.baker.compiler.targets import check_program, find_targets
-from hearthd.baker.parameters.parameter_writer import requantized, write_parameters
+from hearthd.baker.parameters.native import requantized
+from hearthd.baker.parameters.parameter_writer import write_parameters
 from hearthd.baker.pipeline.file_digests import FileDigests
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.bundle import (

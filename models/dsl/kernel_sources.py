@@ -166,6 +166,7 @@ def _floats() -> Iterator[tuple[str, str, _Macros]]:
         yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
         yield f"linear_{dtype}", "product/linear_floats.c", macros
     yield "linear_rounded_bf16", "product/linear_rounded_bf16.c", {}
+    yield "linear_sketch", "product/linear_sketch.c", {"ACTIVATION_BITS": "8"}
 
 
 def _sources() -> Iterator[tuple[str, str, _Macros]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl import functions as f
@@ -15,6 +15,7 @@ from hearthd.models.dsl.fused.quantized_products import (
     some_outputs,
 )
 from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
+from hearthd.models.dsl.fused.sketched_head import sketch_arrays, sketched_head
 from hearthd.models.dsl.fused.two_part_head import ALL, two_part_head
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.types import DType, TensorType
@@ -39,8 +40,11 @@ class Storage:
              `f.routed_linear`
     logits   (x, margin, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with
              `outputs`, of that many of its first rows; `cap` says that `f.soft_cap` follows
+    drafts   (x, *arrays) -> x W^T for one row, see `f.draft_logits`
     partial  the arrays that `logits` reads in part, by blocks
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
+    sketched  how a table is stored that computes the logits of drafts; None: so too
+    has_sketch  whether a sketch of the matrix follows its other arrays
     format   of integers; None: floats
     """
 
@@ -50,8 +54,11 @@ class Storage:
     rows: Callable[..., Tensor]
     routed: Callable[..., Tensor]
     logits: Callable[..., Tensor]
+    drafts: Callable[..., Tensor]
     partial: frozenset[str] = frozenset()
     table: Storage | None = None
+    sketched: Storage | None = None
+    has_sketch: bool = False
     format: MatrixFormat | None = None
 
 
@@ -66,6 +73,7 @@ def _floats(name: str, dtype: DType, product: Callable[[Tensor, Tensor], Tensor]
         logits=lambda x, _, weight, outputs=None, **_cap: product(
             x, weight if outputs is None else f.narrow(weight, 0, 0, outputs)
         ),
+        drafts=product,
     )
 
 
@@ -86,6 +94,7 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
         rows=table.rows,
         routed=functools.partial(routed_linear_quantized, **attrs),
         logits=table.logits,
+        drafts=table.drafts,
         table=table,
         format=matrix_format,
     )
@@ -139,15 +148,41 @@ def _table(matrix_format: MatrixFormat) -> Storage:
         return ops.reshape(rows, shape=(*ids.shape, rows.shape[1]))
 
     lower = [plane.name for plane in matrix_format.planes if split and plane.start == 0]
-    return Storage(
+    table = Storage(
         name=matrix_format.name,
         arrays=functools.partial(_arrays, matrix_format),
         product=product,
         rows=rows,
         routed=functools.partial(routed_linear_quantized, **attrs),
         logits=logits,
+        drafts=lambda x, *arrays: linear_quantized(x, *arrays, **attrs),
         partial=frozenset(lower),
         format=matrix_format,
+    )
+    return replace(table, sketched=_sketched(table)) if split else table
+
+
+def _sketched(table: Storage) -> Storage:
+    """A table of a format in two parts, with a sketch that drafts read first."""
+    matrix_format = table.format
+    assert matrix_format is not None
+    count = len(matrix_format.arrays(ROWS, GROUP))
+
+    def without_sketch(read: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, *tensors, **attrs: read(x, *tensors[:-2], **attrs)
+
+    return replace(
+        table,
+        name=f"{table.name}-sketched",
+        arrays=lambda rows, columns: {
+            **table.arrays(rows, columns),
+            **sketch_arrays(-(-rows // ROWS) * ROWS, columns),
+        },
+        product=without_sketch(table.product),
+        rows=without_sketch(table.rows),
+        logits=without_sketch(table.logits),
+        drafts=lambda x, *arrays: sketched_head(x, arrays[:count], arrays[count:], matrix_format),
+        has_sketch=True,
     )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from typing_extensions import override
 
 from hearthd.models.cache_buffers import cache_types
-from hearthd.models.decoder.drafting.drafter import DRAFT_MARGIN, StatelessDrafter
+from hearthd.models.decoder.drafting.drafter import StatelessDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
@@ -103,7 +103,7 @@ class AssistantDrafter(StatelessDrafter):
             }
             inputs = ops.concatenate(self._model.embed(token), state, axis=1)
             logits, state = self._assistant.assist(inputs, position, caches[0], caches[1])
-            return f.approximate_logits(logits, ops.full_like(token, DRAFT_MARGIN)), state
+            return f.draft_logits(logits), state
 
         inputs = {
             "token": TensorType((1,), DType.I32),

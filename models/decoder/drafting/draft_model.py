@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.cache_buffers import cache_types
-from hearthd.models.decoder.drafting.drafter import DRAFT_MARGIN, ProgramDrafter
+from hearthd.models.decoder.drafting.drafter import ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
@@ -97,7 +97,7 @@ class DraftModel(ProgramDrafter):
             ]
             x = model(tokens, f.consecutive(start, point.tokens), caches)
             last = ops.gather(x, count + -1, axis=0)
-            logits = f.approximate_logits(model.logits(last), ops.full_like(count, DRAFT_MARGIN))
+            logits = f.draft_logits(model.logits(last))
             updated = (buffer for cache in caches for buffer in cache.buffers[0])
             return f.narrow(logits, 1, 0, self._tokens), *updated
 

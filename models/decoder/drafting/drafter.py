@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 # Drafted tokens per state that the loss has terms for. The weight of each term is this fraction of
 # the weight of the one before.
 DEPTH, _DEPTH_WEIGHT = 3, 0.8
-# A draft is the most likely token, and its probability needs no logits further below it, in nats.
-DRAFT_MARGIN = 7
 _EPS = 1e-6
 _WIDTH = 2  # of the MLP, in hidden widths
 

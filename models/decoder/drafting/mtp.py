@@ -29,7 +29,7 @@ from typing_extensions import override
 
 from hearthd.models.cache_buffers import cache_types
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.drafting.drafter import DRAFT_MARGIN, ProgramDrafter
+from hearthd.models.decoder.drafting.drafter import ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
 from hearthd.models.decoder.slot_caches import row_caches, state_caches
 from hearthd.models.decoder.tensor_names import MTP_MODULE
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 # A multiple of sixteen. With a vocabulary of Qwen (151,643 tokens), these are 98 % of the tokens of
 # English texts and code, 95 % of German, French and Spanish texts, and 80 % of Chinese ones.
 _MOST_TOKENS = 1 << 16
+# A draft is the most likely token, and its probability needs no logits further below it, in nats.
+_DRAFT_MARGIN = 7
 
 
 def drafted_tokens(vocab_size: int) -> int:
@@ -158,7 +160,7 @@ class MtpDrafter(ProgramDrafter):
             cache = LayerCache(buffers=[buffers], starts=[position], keys=point.keys, window=None)
             rope = model.attention_rope(position)
             state = self._layer(model.embed(token), state, rope, cache)
-            margin = ops.full_like(token, DRAFT_MARGIN)
+            margin = ops.full_like(token, _DRAFT_MARGIN)
             logits = model.logits(state)
             if self._tokens < model.config.vocab_size:
                 logits = f.narrow(logits, 1, 0, self._tokens)

@@ -24,6 +24,7 @@ __all__ = [
     "DECODE_ROWS",
     "PROJECTED_ROWS",
     "approximate_logits",
+    "draft_logits",
     "embedding",
     "linear",
     "linear_bf16",
@@ -214,6 +215,16 @@ def approximate_logits(logits: Tensor, margin: Tensor) -> Tensor:
     `margin` in nats, i32 (N,). With 2^20 or more it approximates none.
     """
     ops.require(margin.type == TensorType((logits.shape[0],), DType.I32), "margins i32 (N,)")
+    return logits
+
+
+@composite()
+def draft_logits(logits: Tensor) -> Tensor:
+    """The logits of a draft (1, V), unchanged. A program may compute the likely ones alone.
+
+    A draft is the largest logit, with its probability. Other logits may be very low.
+    """
+    ops.require(logits.type.rank == 2 and logits.shape[0] == 1, f"logits (1, V), got {logits.type}")
     return logits
 
 

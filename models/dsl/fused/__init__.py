@@ -20,5 +20,6 @@ from hearthd.models.dsl.fused.quantized_products import *
 from hearthd.models.dsl.fused.routed_products import *
 from hearthd.models.dsl.fused.routing import *
 from hearthd.models.dsl.fused.selective_scan import *
+from hearthd.models.dsl.fused.sketched_head import *
 from hearthd.models.dsl.fused.ssm_scan import *
 from hearthd.models.dsl.fused.two_part_head import *

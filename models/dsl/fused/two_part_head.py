@@ -45,6 +45,7 @@ __all__ = [
     "ROUNDED_MARGIN",
     "linear_coarse",
     "linear_refined",
+    "parts_of",
     "two_part_head",
 ]
 
@@ -77,7 +78,7 @@ def two_part_head(
     """
     split = matrix_format.split
     assert split is not None, matrix_format.name
-    lower, upper = _parts(arrays, matrix_format)
+    lower, upper = parts_of(arrays, matrix_format)
     of_upper: Attrs = {"matrix_format": split.upper.name}
     has_fine = x.shape[0] == 1
     is_exact = ops.compare(margin, ops.full_like(margin, ALL), direction="GE")
@@ -101,7 +102,7 @@ def two_part_head(
     return linear_refined(with_16_bits, x, below(nats), *lower, **of_lower)
 
 
-def _parts(
+def parts_of(
     arrays: tuple[Tensor, ...], matrix_format: MatrixFormat
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The arrays of two matrices: of the lower bits, and of the upper bits."""

@@ -138,6 +138,8 @@ _logits = node(f.approximate_logits.op, _product, _margin)
 _some_logits = node(f.approximate_logits.op, node(ops.slice_, _product, bounds="bounds"), _margin)
 _capped = node(f.soft_cap.op, _product, cap="cap")
 _capped_logits = node(f.approximate_logits.op, _capped, _margin)
+_draft_logits = node(f.draft_logits.op, _product)
+_capped_draft_logits = node(f.draft_logits.op, _capped)
 _embedding = node(f.embedding.op, _ids, _weight)
 _routed = node(f.routed_linear.op, _x, _chosen, _weight, experts="experts")
 # Where these ops have their matrix.
@@ -153,11 +155,13 @@ def store_matrices(
     """
     multiplied: dict[int, Tensor] = {}
     looked_up: set[int] = set()
+    drafting: set[int] = set()
     for graph in graphs:
         for tensor in graph.nodes:
             origin = tensor.origin
             assert isinstance(origin, Apply)
-            if origin.op is f.approximate_logits.op:
+            is_draft = origin.op is f.draft_logits.op
+            if is_draft or origin.op is f.approximate_logits.op:
                 origin = origin.inputs[0].origin
                 if isinstance(origin, Apply) and origin.op in (ops.slice_, f.soft_cap.op):
                     origin = origin.inputs[0].origin
@@ -169,9 +173,11 @@ def store_matrices(
                 if isinstance(weight.origin, Parameter):
                     multiplied[id(weight)] = weight
                     looked_up |= {id(weight)} if is_table else set()
+                    drafting |= {id(weight)} if is_draft else set()
     for key, weight in multiplied.items():
         chosen = storage(weight)
-        weights.store(weight, (key in looked_up and chosen.table) or chosen)
+        chosen = (key in looked_up and chosen.table) or chosen
+        weights.store(weight, (key in drafting and chosen.sketched) or chosen)
 
 
 def stored_graph(
@@ -189,6 +195,12 @@ def stored_graph(
     return rewrite.graph, rewrite.counts
 
 
+def _without_padding(product: Tensor, weight: Tensor) -> tuple[Tensor]:
+    outputs, last = weight.shape[0], product.type.rank - 1
+    padded = product.shape[last] != outputs
+    return (f.narrow(product, last, 0, outputs) if padded else product,)
+
+
 def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
     """The rules that read matrices as they are stored."""
     bits = {"activation_bits": activation_bits}
@@ -199,19 +211,22 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
     def arrays(weight: Tensor) -> tuple[Tensor, ...]:
         return tuple(weights.stored(weight).parameters.values())
 
-    def without_padding(product: Tensor, weight: Tensor) -> tuple[Tensor]:
-        outputs, last = weight.shape[0], product.type.rank - 1
-        padded = product.shape[last] != outputs
-        return (f.narrow(product, last, 0, outputs) if padded else product,)
-
     def logits(x: Tensor, weight: Tensor, margin: Tensor, **attrs: Any) -> tuple[Tensor]:
         some, cap = attrs["bounds"][1][1] if "bounds" in attrs else None, attrs.get("cap")
         result = storage(weight).logits(x, margin, *arrays(weight), outputs=some, cap=cap)
         if some is None:
-            (result,) = without_padding(result, weight)
+            (result,) = _without_padding(result, weight)
+        return (result if cap is None else f.soft_cap(result, cap=cap),)
+
+    def draft_logits(x: Tensor, weight: Tensor, cap: float | None = None) -> tuple[Tensor]:
+        (result,) = _without_padding(storage(weight).drafts(x, *arrays(weight)), weight)
         return (result if cap is None else f.soft_cap(result, cap=cap),)
 
     return (
+        *(
+            Rule(name="sketched_head", pattern=(pattern,), replacement=draft_logits)
+            for pattern in (_draft_logits, _capped_draft_logits)
+        ),
         *(
             Rule(name="two_part_head", pattern=(pattern,), replacement=logits)
             for pattern in (_logits, _some_logits, _capped_logits)
@@ -219,7 +234,7 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
         Rule(
             name="matrix",
             pattern=(_product,),
-            replacement=lambda x, weight: without_padding(
+            replacement=lambda x, weight: _without_padding(
                 storage(weight).product(x, *arrays(weight), **bits), weight
             ),
         ),
