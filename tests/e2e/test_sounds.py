@@ -58,7 +58,7 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         slots=2,
     )
     with few_entry_points(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tower_entry_points, "SLICE_WORK", 2**21)
+        patch.setattr(tower_entry_points, "SLICE_WORK", 2**23)
         return bake(options, Silent())
 
 

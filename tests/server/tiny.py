@@ -10,6 +10,7 @@ The hidden state of position p is e_p.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import iree.compiler
@@ -63,15 +64,21 @@ def expected(tokens: Sequence[int]) -> NDArray[np.float32]:
     return total
 
 
-def write_bundle(bundle: Path) -> LanguageManifest:
-    """Compile the program into a bundle without golden values."""
-    bundle.mkdir()
-    program = iree.compiler.compile_str(
+@functools.cache
+def _program() -> bytes:
+    """The compiled program: tests of many files need it, and compiling it takes seconds."""
+    program: bytes = iree.compiler.compile_str(
         _module(),
         target_backends=["llvm-cpu"],
         extra_args=["--iree-llvmcpu-target-cpu=generic", "--iree-opt-level=O1"],
     )
-    (bundle / VMFB).write_bytes(program)
+    return program
+
+
+def write_bundle(bundle: Path) -> LanguageManifest:
+    """Write the program into a bundle without golden values."""
+    bundle.mkdir()
+    (bundle / VMFB).write_bytes(_program())
     rt.save_archive_file({"w": WEIGHTS}, bundle / PARAMETERS)
     manifest = LanguageManifest(
         format=FORMAT,
