@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
@@ -221,6 +222,17 @@ def _same_signal_handlers() -> Iterator[None]:
     for number, handler in handlers.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _same_log_handlers() -> Iterator[None]:
+    """`hearth serve` in this process logs to the stderr of its test, which is closed afterwards."""
+    root = logging.getLogger()
+    level, handlers = root.level, {*root.handlers}
+    yield
+    for handler in {*root.handlers} - handlers:
+        root.removeHandler(handler)
+    root.setLevel(level)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
