@@ -73,7 +73,7 @@ def read_gguf_adapter(
     terms = {}
     for matrix in contents.adapted:
         a, b = (contents.values(data, matrix.gguf + factor) for factor in _FACTORS)
-        if matrix.interleaved:
+        if matrix.interleaved and matrix.gguf_interleaved:
             b = half_after_half(b, matrix.interleaved)
         if (rank := len(a)) < contents.rank:
             a, b = _with_zeros(a, b, contents.rank)

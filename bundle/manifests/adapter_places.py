@@ -57,8 +57,9 @@ class ModelMatrix:
 
     module       the module's name in Hugging Face's models
     gguf         the tensor's name in GGUF files; empty in bundles of older versions
-    interleaved  the rows of a head, if GGUF files have the rows of both halves in turn; else 0
-    folder_interleaved  whether Hugging Face's models have them so too
+    interleaved  the rows of a head, if files have the rows of both halves in turn; else 0
+    folder_interleaved  whether Hugging Face's models have them so
+    gguf_interleaved  whether GGUF files have
     """
 
     module: str
@@ -67,6 +68,7 @@ class ModelMatrix:
     gguf: str = field(default="", metadata=OMITTED)
     interleaved: int = field(default=0, metadata=OMITTED)
     folder_interleaved: bool = field(default=False, metadata=OMITTED)
+    gguf_interleaved: bool = field(default=True, metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)

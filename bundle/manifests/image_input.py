@@ -182,6 +182,8 @@ class GridInput:
     max_pixels   the largest area
     fills        whether every image is resized to the largest area that its aspect ratio allows
     longest_edge  the most pixels of the longer side of an image, or None: areas alone are limited
+    keeps_thin   whether a thin image keeps its aspect ratio: it is enlarged first, until its
+                 shorter side has the pixels of a row of embeddings
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
     std          divides the result
@@ -203,6 +205,7 @@ class GridInput:
     max_pixels: int
     fills: bool = field(default=False, metadata=OMITTED)
     longest_edge: int | None = field(default=None, metadata=OMITTED)
+    keeps_thin: bool = field(default=False, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]
     std: tuple[float, ...]

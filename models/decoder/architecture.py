@@ -162,13 +162,16 @@ class Architecture(ArchitectureFiles[C]):
     def matrix(self, config: C, parameter: str, shape: tuple[int, int]) -> ModelMatrix:
         """A matrix of the model as adapters name it."""
         stored = self.tensors.find(config, parameter, (), gguf=True)
+        in_folder = self.tensors.find(config, parameter, (), gguf=False).interleaved
+        interleaved = stored.interleaved or in_folder
         return ModelMatrix(
             module=self.module_in_folder(config, parameter.removesuffix(_WEIGHT)),
             rows=shape[0],
             columns=shape[1],
             gguf=stored.name,
-            interleaved=stored.interleaved,
-            folder_interleaved=bool(stored.interleaved) and self.tensors.folder_interleaved,
+            interleaved=interleaved,
+            folder_interleaved=bool(in_folder),
+            gguf_interleaved=stored.interleaved == interleaved,
         )
 
     def _named(self, config: C, matrix: AdapterMatrix) -> AdapterMatrix:

@@ -135,7 +135,7 @@ class TensorNames:
                  the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as in
                  Hugging Face's files, a pair is (i, i + D / 2)
     head_width   the rows of a head of these parts, of a configuration; None: `head_dim`
-    folder_interleaved  whether Hugging Face folders have the rows of these parts in that order too
+    folder_interleaved, gguf_interleaved  which files have the rows of these parts in that order
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
                  layers, where they differ from the model's own; or of one tensor. `*` stands for 0,
                  1, ...: the rows of the tensors that are numbered so follow each other
@@ -172,6 +172,7 @@ class TensorNames:
     interleaved: tuple[str, ...] = ()
     head_width: Callable[[Any], int] | None = None
     folder_interleaved: bool = False
+    gguf_interleaved: bool = True
     folder: Mapping[str, str] = field(default_factory=dict)
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
@@ -249,7 +250,7 @@ class TensorNames:
         """`interleaved` of a module's tensor."""
         in_turn = module.endswith(self.interleaved)
         width = config.head_dim if self.head_width is None else self.head_width(config)
-        return width if in_turn and (gguf or self.folder_interleaved) else 0
+        return width * (in_turn and (self.gguf_interleaved if gguf else self.folder_interleaved))
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool

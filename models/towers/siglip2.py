@@ -15,7 +15,13 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 from hearthd.models.towers import siglip
 from hearthd.models.towers.siglip import CHANNELS
-from hearthd.models.towers.tower_config import TableConfig, axis_of, patch_count, square_side
+from hearthd.models.towers.tower_config import (
+    TableConfig,
+    axis_of,
+    mixed_positions,
+    patch_count,
+    square_side,
+)
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -52,15 +58,11 @@ class Tower(nn.Module):
 
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
         """The table resized to the image, bilinear with antialiasing: (N, E)."""
-        side = self.table_side
         down, across = (
-            _weights(axis_of(places, i), f.narrow(grid, 0, i, i + 1), side) for i in (0, 1)
+            _weights(axis_of(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
+            for i in (0, 1)
         )
-        shape = (down.shape[0], side, side)
-        weights = ops.broadcast(down, shape=shape, axes=(0, 1)) * ops.broadcast(
-            across, shape=shape, axes=(0, 2)
-        )
-        return f.matmul(f.flatten(weights, first=1), self.position_embedding.weight)
+        return mixed_positions(self.position_embedding.weight, down, across)
 
 
 def _weights(place: Tensor, count: Tensor, side: int) -> Tensor:

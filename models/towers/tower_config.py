@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.config import MAX_LAYERS, ConfigError, ImageGrid
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
@@ -74,3 +75,16 @@ def axis_of(places: Tensor, axis: int) -> Tensor:
 def patch_count(grid: Tensor) -> Tensor:
     """The patches of rows and columns i32 (2,): i32 (1,)."""
     return f.narrow(grid, 0, 0, 1) * f.narrow(grid, 0, 1, 2)
+
+
+def mixed_positions(table: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """Embeddings (N, E) between those of a table (side^2, E), a row after the other.
+
+    `down` and `across` f32 (N, side) are the weights of its rows and of its columns.
+    """
+    count, side = down.shape
+    shape = (count, side, side)
+    weights = ops.broadcast(down, shape=shape, axes=(0, 1)) * ops.broadcast(
+        across, shape=shape, axes=(0, 2)
+    )
+    return f.matmul(f.flatten(weights, first=1), table)

@@ -1,9 +1,10 @@
 """From an image to the sizes in which a tower for any size reads it, as transformers resizes it.
 
-Source: transformers, `smart_resize` in models/qwen2_vl/image_processing_qwen2_vl.py and
-models/lfm2_vl/image_processing_lfm2_vl.py, and there `_get_grid_layout`;
-`get_aspect_ratio_preserving_size` in models/gemma4/image_processing_gemma4.py, and
-`get_resize_output_image_size` in models/pixtral/image_processing_pixtral.py.
+Source: transformers, `smart_resize` in models/qwen2_vl/image_processing_qwen2_vl.py,
+models/glm4v/image_processing_glm4v.py and models/lfm2_vl/image_processing_lfm2_vl.py, and in the
+last of these `_get_grid_layout`; `get_aspect_ratio_preserving_size` in
+models/gemma4/image_processing_gemma4.py, and `get_resize_output_image_size` in
+models/pixtral/image_processing_pixtral.py.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
             got=f"{width} x {height} pixels",
             expected=f"an image whose sides differ by a factor of at most {_MAX_ASPECT}",
         )
+    if settings.keeps_thin and shorter < settings.step:
+        scale = max(settings.step / height, settings.step / width)
+        width, height = int(width * scale), int(height * scale)
     steps = _most_steps if settings.fills else _nearest_steps
     if settings.longest_edge is not None:
         steps = functools.partial(_covering_steps, edge=settings.longest_edge)

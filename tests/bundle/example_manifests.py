@@ -104,6 +104,7 @@ EXAMPLE = LanguageManifest(
         matrices=(
             AdapterMatrix(
                 module="m", rows=34, columns=8, gguf="g", interleaved=2, folder_interleaved=True,
+                gguf_interleaved=False,
                 down=0, first_term=0,
                 up=1, first_block=0,
             ),

@@ -172,11 +172,11 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 
 
 FREE = ("calls", "config", "options", "statistics", "tools")
-FLAGS = ("modified", "adapters", "folder_interleaved")
+FLAGS = ("modified", "adapters", "folder_interleaved", "gguf_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "images", "image_grid", "sound", "tile", "line_end", "tiles", "sampling",
+    "gguf_interleaved", "images", "image_grid", "sound", "tile", "line_end", "tiles", "sampling",
 )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ COUNTS = {
         Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     ),
     "gemma4-unified": Counts(norms=("residual_norm", 1), rotations="norm_rope", gate=GELU),
-    "glm4": Counts(norms=("residual_norm", 2), products=4),
+    **dict.fromkeys(("glm4", "glm4v-images"), Counts(norms=("residual_norm", 2), products=4)),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),

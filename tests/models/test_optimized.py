@@ -87,6 +87,7 @@ IMAGES = {
     "qwen3vl-images": "image_16",
     "qwen25vl-images": "image_16",
     "qwen2vl-images": "image_16",
+    "glm4v-images": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
     "pixtral": "image_16",
@@ -105,6 +106,13 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "internvl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "qwen2vl-images": {"stacked_heads": 2, "matrix": 11, "rope": 4, "full_attention": 2},
+    "glm4v-images": {
+        "matrix": 16,
+        "add_norm": 6,
+        "rope": 4,
+        "full_attention": 2,
+        "gated_silu": 3,
+    },
     "qwen25vl-images": {
         "stacked_heads": 2,
         "matrix": 13,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -82,6 +83,19 @@ def test_without_alpha_the_scale_is_1(tmp_path: Path) -> None:
         for alpha in (None, 0.0, float(folders.RANK))
     ]
     assert len(set(read)) == 1
+
+
+def test_rows_that_only_folders_have_in_turn_keep_their_order(tmp_path: Path) -> None:
+    """Of GLM-4.1V, the converter puts the columns that turn half after half."""
+    path, places = folders.write_gguf(tmp_path / "file.gguf", folders.tensors(1)), folders.PLACES
+    in_turn = [replace(matrix, interleaved=matrix.rows) for matrix in places.matrices]
+    undone = [replace(matrix, gguf_interleaved=False) for matrix in in_turn]
+    plain, moved, kept = (
+        read_factors(path, replace(places, matrices=tuple(matrices))).arrays
+        for matrices in (places.matrices, in_turn, undone)
+    )
+    assert all(map(np.array_equal, plain, kept))
+    assert not all(map(np.array_equal, plain, moved))
 
 
 def test_a_program_has_the_names_of_gguf_files() -> None:

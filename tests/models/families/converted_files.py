@@ -30,7 +30,7 @@ NOT_CONVERTED = {
     "gemma4-moe-images-blocks", "hunyuan-moe-alpha", "gte", "gte-cls",
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
-    "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
+    "glm4v-images-mrope", "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
     "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
 }  # fmt: skip

@@ -74,6 +74,8 @@ def _phi3(config: Any) -> dict[str, Any]:
 
 
 def _glm4(config: Any) -> dict[str, Any]:
+    if hasattr(config, "rope_sections"):
+        return {"rope.dimension_count": config.rotary_width, **_sections(config)}
     return {"rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)}
 
 

@@ -31,14 +31,16 @@ TYPES = {
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
     "pixtral": "pixtral", "llava": "mlp", "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
-    "qwen2vl-images": "qwen2vl_merger",
+    "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v",
 }  # fmt: skip
 _SILU = (
+    "glm4v",
     "lightonocr",
     "pixtral",
     "qwen2.5vl_merger",
 )  # types whose towers have this activation, and no GELU
 _PIXELS = {
+    "glm4v": CLIP,
     "internvl": IMAGENET,
     "lightonocr": CLIP,
     "mlp": CLIP,
@@ -80,7 +82,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         )
     hidden, ffn, heads = sizes
     writer.add_vision_embedding_length(hidden)
-    writer.add_vision_feed_forward_length(ffn)
+    writer.add_vision_feed_forward_length(getattr(config, "projector_ffn", ffn))
     writer.add_vision_block_count(getattr(config, "layers_read", layers))
     writer.add_vision_head_count(heads)
     # Gemma 4 normalizes pixels itself.
@@ -122,6 +124,11 @@ def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_spatial_merge_size(config.merged_patches)
     stacked = getattr(config, "is_stacked", (False,) * config.tower_layers)
     writer.add_vision_is_deepstack_layers([*stacked])
+
+
+def _add_glm(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(config.table_side * config.patch_size)
+    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
 
 
 def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -267,6 +274,9 @@ def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str,
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     for name in filter(is_of_tower, source.names()):
         values, inner = source.read(name), name.removeprefix("model.")
+        if "visual.merger." in inner and names.get_name(inner, (".weight", ".bias")):
+            yield str(names.get_name(inner, (".weight", ".bias"))), values
+            continue
         module, _, suffix = inner.rpartition(".")
         if module == "visual.patch_embed.proj" and suffix == "weight":
             yield "v.patch_embd.weight", np.ascontiguousarray(values[:, :, 0])
@@ -322,6 +332,7 @@ _WRITERS = {
     "lightonocr": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
+    "glm4v": (_add_glm, _qwen_tensors),
     "gemma4v": (_add_gemma4, _gemma4_tensors),
     "gemma4uv": (_add_gemma4, _squares),
 }

@@ -54,6 +54,15 @@ QWEN2_TOWER: Mapping[str, Any] = {
         "patch_size": 5,
     },
 }  # fmt: skip
+# A table of 7 x 7 positions.
+GLM_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "image_start_token_id": 93, "image_end_token_id": 94,
+    "video_token_id": 95, "tie_word_embeddings": False,
+    "vision_config": {
+        "depth": 2, "hidden_size": 24, "num_heads": 3, "patch_size": 5, "image_size": 35,
+        "out_hidden_size": 48, "intermediate_size": 40, "rms_norm_eps": 1e-4,
+    },
+}  # fmt: skip
 # Four patches in a row; squares of four give a row of embeddings. Four layers, for the converter.
 INTERN_TOWER: Mapping[str, Any] = {
     "image_token_id": 96, "downsample_ratio": 0.5, "image_seq_length": 4,
@@ -239,6 +248,17 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
             "mrope": {
                 "rope_parameters": DEFAULT | {"mrope_section": [1, 3, 2]},
                 "tie_word_embeddings": True,
+            },
+        },
+    ),
+    (
+        "glm4v-images", "Glm4vConfig", GLM_TOWER,
+        {
+            "mrope": {
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
+                "rope_parameters": DEFAULT | {
+                    "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+                },
             },
         },
     ),

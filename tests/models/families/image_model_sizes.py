@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IMAGE_MODEL_SIZES: Mapping[str, Size] = {
+    # zai-org/GLM-4.1V-9B-Thinking
+    "glm4.1v-images": decoder(
+        4096, 13696, 32, 2, 128, 151552,
+        rope_base=1e4, tied=False, attention_bias=True, rotary_width=64,
+        rope_sections=(8, 12, 12), patch_size=14, merged_patches=2, table_side=24, tower_layers=2,
+        tower_hidden=1536, tower_ffn=4096, tower_heads=12, tower_norm_eps=1e-5,
+        projector_ffn=13696,
+    ),
     # lightonai/LightOnOCR-1B-1025
     "lightonocr": decoder(
         1024, 3072, 16, 8, 128, 151936,

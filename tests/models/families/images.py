@@ -29,8 +29,7 @@ FILE = Path(__file__).parents[2] / "golden" / "images.npz"
 
 def is_grid(case: Case) -> bool:
     """Whether the model of a case reads images of any size: see grid_images.py."""
-    reads = ARCHITECTURES[case.architecture].images is not None
-    return reads and "image_size" not in case.tower["vision_config"]
+    return hasattr(ARCHITECTURES[case.architecture].model, "read_patches")
 
 
 NAMES = tuple(

@@ -107,7 +107,7 @@ NOT_IN_GGUF = {
     "gemma4-images-blocks", "gemma4-unified-blocks",
     "gemma4-moe-images-blocks", "mistral3-images-ministral3", "mistral3-images-mistral",
     "internvl-internvl", "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
-    "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
+    "glm4v-images-mrope", "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
     "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
     "cohere2-full", "starcoder2-window", "arcee-arcee", "granite_swa-bases", "lfm3-lfm3",

@@ -60,6 +60,7 @@ COVERED = (
     ("ultravox", "int8-g32", "sound_188"),
     ("qwen2-audio", "int8-g32", "sound_750"),
     ("glm4", "bf16", "prefill_16"),
+    ("glm4.1v-images", "int8-g32", "image_64"),
     ("glm4.5", "native", "prefill_16"),
     ("gpt-oss", "native", "decode_4"),
     ("gpt2", "native", "prefill_16"),

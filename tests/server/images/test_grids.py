@@ -181,6 +181,15 @@ def test_a_limit_of_rows_holds_for_images_with_a_longest_edge() -> None:
     assert grid_size(30, 20, limited, "") == (32, 24)
 
 
+def test_thin_images_keep_their_shape_with_glm() -> None:
+    """As `smart_resize` of models/glm4v in transformers, for the published settings."""
+    glm = replace(SETTINGS, patch=14, merged=2, min_pixels=6272, max_pixels=5_880_000)
+    sizes = {(1, 1): (84, 84), (300, 10): (840, 28), (2, 300): (28, 4200), (27, 5400): (28, 5600)}
+    thin = replace(glm, keeps_thin=True)
+    assert {size: grid_size(*size, thin, "") for size in sizes} == sizes
+    assert grid_size(300, 10, glm, "") == (448, 28)
+
+
 @functools.cache
 def tile_reader() -> MediaReader:
     return MediaReader(CUT, None, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
