@@ -73,6 +73,12 @@ _NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
 _MODE = "pooling_mode_"
 _DENSE = "*_Dense"
 ALL_PROCESSORS = "processor_config.json"
+# Settings of an extractor of features of sound.
+_OF_SOUND = (
+    "chunk_length", "dither", "feature_extractor_type", "feature_size", "hop_length", "mel_filters",
+    "n_fft", "n_samples", "nb_max_frames", "padding_side", "padding_value", "return_attention_mask",
+    "sampling_rate",
+)  # fmt: skip
 _LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -334,8 +340,13 @@ def _found_instead(folder: Path) -> str:
 def _processor_settings(path: Path) -> dict[str, Any]:
     """The settings of the processors of images and of sound, by their keys in the metadata."""
     settings = read_json(path)
-    if path.name == PROCESSOR:  # models that read sound and no images have it there, too
-        return {FEATURE_EXTRACTOR if "feature_size" in settings else PROCESSOR: settings}
+    if path.name == PROCESSOR:  # models that read sound have it there, too, or nothing else
+        if "feature_size" not in settings:
+            return {PROCESSOR: settings}
+        if "patch_size" not in settings:
+            return {FEATURE_EXTRACTOR: settings}
+        of_sound = {key: settings.pop(key) for key in _OF_SOUND if key in settings}
+        return {FEATURE_EXTRACTOR: of_sound, PROCESSOR: settings}
     # As newer folders have it; transformers prefers it.
     named = {PROCESSOR: "image_processor", FEATURE_EXTRACTOR: "feature_extractor"}
     found = {key: settings.get(name) for key, name in named.items()}

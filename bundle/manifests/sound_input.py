@@ -16,7 +16,7 @@ SoundFeatures: TypeAlias = Literal["log_mel", "samples", "whisper"]
 _MAX_WIDTH = 1024
 _MAX_FRAMES = 64
 _MAX_ROWS = 2**16
-_MAX_WINDOWS = 120  # of 30 s: an hour
+_MAX_WINDOWS = 150
 _SAMPLE_RATE = 16_000
 _HOP = 160  # samples between frames of a spectrogram
 

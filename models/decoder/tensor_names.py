@@ -68,7 +68,8 @@ _MTP_GGUF_NAMES = {
     "mtp.state_norm": "nextn.hnorm",
     "mtp.norm": "nextn.shared_head_norm",
 }
-_HEADS = (HEAD, f"language_model.{HEAD}")  # the second is in models with towers
+# The others are in models with towers.
+_HEADS = (HEAD, f"language_model.{HEAD}", f"thinker.{HEAD}")
 _NUMBER = "*"
 _CHANNELS = 3
 

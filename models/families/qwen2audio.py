@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-_POOLED = 2  # states of a row
+POOLED = 2  # states of a row
 # Frames behind a sound that the convolutions read for its last state.
-_MARGIN = 2
+MARGIN = 2
 # As in the model's own evaluation.
 _TRANSCRIPTS = TranscriptPrompts(
     any_language="{sound}Detect the language and recognize the speech:",
@@ -47,20 +47,20 @@ class Config(DecoderConfig, whisper_tower.WhisperTowerConfig):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_encoder(_POOLED)
+        self.require_encoder(POOLED)
 
     @property
     @override
     def sound(self) -> SoundShape:
         """Frames of a spectrogram."""
-        return SoundShape(self.sound_mels, whisper_tower.HALVED * _POOLED, _MARGIN)
+        return SoundShape(self.sound_mels, whisper_tower.HALVED * POOLED, MARGIN)
 
 
 class Projector(nn.Module):
     """To the text model."""
 
-    def __init__(self, config: Config) -> None:
-        self.linear = nn.Linear(config.sound_hidden, config.hidden, bias=True)
+    def __init__(self, sound_hidden: int, hidden: int) -> None:
+        self.linear = nn.Linear(sound_hidden, hidden, bias=True)
 
     def __call__(self, h: Tensor) -> Tensor:
         """(N, E_a) -> (N, E)."""
@@ -73,7 +73,7 @@ class Qwen2Audio(Llama):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.sound_tower = Encoder(config.encoder)
-        self.sound_projector = Projector(config)
+        self.sound_projector = Projector(config.sound_hidden, config.hidden)
 
     def read_sound(self, frames: Tensor, count: Tensor) -> Tensor:
         """Rows of embeddings of a spectrogram (T, mels).
@@ -81,8 +81,8 @@ class Qwen2Audio(Llama):
         count  frames of the sound and the margin behind it, i32 (1,)
         """
         tower, stem = self.sound_tower, self.sound_tower.stem(frames)
-        h = f.narrow(stem, 0, 0, stem.shape[0] - _MARGIN // whisper_tower.HALVED)
-        h = tower.blocks(h, whisper_tower.halved(count - _MARGIN))
+        h = f.narrow(stem, 0, 0, stem.shape[0] - MARGIN // whisper_tower.HALVED)
+        h = tower.blocks(h, whisper_tower.halved(count - MARGIN))
         return self.sound_projector(tower.layer_norm(whisper_tower.mean_of_pairs(h)))
 
 

@@ -8,6 +8,7 @@ hidden width of the tower. In most layers a patch attends to the patches in its 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.config import ConfigError
@@ -154,9 +155,14 @@ _MLP = {f"{part}_proj": (f"ffn_{part}", f"mlp.{part}_proj") for part in ("gate",
 
 
 def tower_names(
-    *prefixes: str, mlp: Mapping[str, tuple[str, str]] = _MLP
+    *prefixes: str,
+    mlp: Mapping[str, tuple[str, str]] = _MLP,
+    attention: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, TensorNames]:
-    """The names of the tensors of a tower and a merger, in folders after one of the prefixes."""
+    """The names of the tensors of a tower and a merger, in folders after one of the prefixes.
+
+    `attention` has the names of its matrices in folders, where they are not joined.
+    """
     tower = TensorNames(
         gguf={
             "patch_embedding": "patch_embd",
@@ -173,6 +179,7 @@ def tower_names(
         folder={
             "patch_embedding": "patch_embed.proj",
             "proj": "attn.proj",
+            **attention,
             **{part: folder for part, (_, folder) in mlp.items()},
             "ln_q": "merger.ln_q",
         },

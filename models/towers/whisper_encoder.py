@@ -7,6 +7,7 @@ frames. `E` is the hidden width, `H` heads, `D` the width of a head.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from hearthd.models.decoder.layers import HeadLinear
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 _TAPS = 3  # rows that a convolution reads at a time
+_LONGEST = 1e4  # wavelength of a position, over 2 pi
 
 
 class EncoderShape(NamedTuple):
@@ -88,11 +90,14 @@ class EncoderBlock(EncoderMLP):
 class Encoder(nn.Module):
     """Two convolutions and blocks: a spectrogram to hidden states."""
 
+    learns_positions = True
+
     def __init__(self, shape: EncoderShape) -> None:
         hidden = shape.hidden
         self.conv1 = nn.Linear(shape.mels * _TAPS, hidden, bias=True)
         self.conv2 = nn.Linear(hidden * _TAPS, hidden, bias=True)
-        self.embed_positions = nn.Embedding(shape.states, hidden)
+        if self.learns_positions:
+            self.embed_positions = nn.Embedding(shape.states, hidden)
         self.layers = [EncoderBlock(shape) for _ in range(shape.layers)]
         self.layer_norm = nn.LayerNorm(hidden, shape.norm_eps)
 
@@ -113,14 +118,31 @@ class Encoder(nn.Module):
 
     def blocks(self, h: Tensor, count: Tensor | None = None) -> Tensor:
         """(S, E) -> (S, E), before the last norm; a state sees the first `count` i32 (1,)."""
-        table = self.embed_positions.weight
-        states, extent = h.shape[0], table.shape[0]
-        if states > extent:  # the last row of a sound may have fewer states than others
-            table = ops.pad(table, padding=((0, states - extent, 0), (0, 0, 0)), value=0.0)
-        h = h + f.narrow(table, 0, 0, states)
+        h = h + self.positions(h.shape[0])
         for block in self.layers:
             h = block(h, count)
         return h
+
+    def positions(self, states: int) -> Tensor:
+        """What is added to the first states (S, E)."""
+        table = self.embed_positions.weight
+        extent = table.shape[0]
+        if states > extent:  # the last row of a sound may have fewer states than others
+            table = ops.pad(table, padding=((0, states - extent, 0), (0, 0, 0)), value=0.0)
+        return f.narrow(table, 0, 0, states)
+
+
+def sinusoids(states: int, width: int) -> Tensor:
+    """Positions f32 (S, E): sines of rising wavelengths, and their cosines.
+
+    Source: "Attention Is All You Need" (Vaswani et al., 2017).
+    """
+    half = width // 2
+    position, column = (
+        ops.iota(shape=(states, half), axis=axis, dtype=DType.F32) for axis in (0, 1)
+    )
+    angles = position * ops.exponential(column * (-math.log(_LONGEST) / (half - 1)))
+    return ops.concatenate(ops.sine(angles), ops.cosine(angles), axis=1)
 
 
 def neighbors(x: Tensor, *, stride: int) -> Tensor:

@@ -1,8 +1,8 @@
 """The frames of a sound that a language model reads, from samples.
 
 Source: Gemma4AudioFeatureExtractor, Gemma4UnifiedAudioFeatureExtractor and WhisperFeatureExtractor
-of transformers (2026), the last one as VoxtralProcessor, Qwen2AudioProcessor and fixie-ai's
-UltravoxProcessor call it.
+of transformers (2026), the last one as VoxtralProcessor, Qwen2AudioProcessor,
+Qwen2_5OmniProcessor and fixie-ai's UltravoxProcessor call it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ def _whisper_windows(
     """The windows of Whisper's spectrogram, whose range is bounded by the loudest frame of all."""
     count = max(_MIN_HOPS, -(-len(samples) // HOP))
     size, margin = settings.window_frames, settings.margin
-    if settings.rows(count + margin) < 1:
-        return []
-    computed = -(-count // size) * size if settings.padded or margin else count
+    if settings.padded:
+        count = -(-count // size) * size
+    longest = settings.windows * size
+    # Silence follows a sound, but for the longest one.
+    computed = min(count + margin + _MIN_HOPS, longest) if margin else count
     frames = log_mel(samples, mels=settings.width, frames=computed, mirrors_end=True).T
-    if margin:  # behind the last window are zeros, as the tower's convolutions pad it
-        return [np.pad(frames, ((0, margin), (0, 0)))[: count + margin].copy()]
-    starts = range(0, computed, size)
-    return [np.ascontiguousarray(frames[start : start + size]) for start in starts]
+    # Behind the longest sound are zeros, as the tower's convolutions pad it.
+    frames = np.pad(frames, ((0, margin), (0, 0)))
+    windows = (frames[start : min(start + size, count) + margin] for start in range(0, count, size))
+    return [np.ascontiguousarray(each) for each in windows if settings.rows(len(each)) > 0]
 
 
 def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[np.float32], int]:

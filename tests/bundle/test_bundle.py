@@ -74,9 +74,6 @@ def read(data: object) -> AnyManifest:
     return parse_manifest(json.dumps(data))
 
 
-# --- write and read
-
-
 def test_the_examples_are_read_as_written() -> None:
     for example in EXAMPLES.values():
         assert parse_manifest(example.to_json()) == example

@@ -89,6 +89,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "orion-": {"architectures": ["OrionForCausalLM"]},
     "pangu-embedded": {"architectures": ["PanguEmbeddedForCausalLM"]},
     "phimoe-": {"architectures": ["PhiMoEForCausalLM"]},
+    "qwen25omni": {"architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni"},
     "qwen35": {"mtp_num_hidden_layers": 1},
     "qwen-": {"architectures": ["QWenLMHeadModel"]},
     "xverse-": {"architectures": ["XverseForCausalLM"]},
@@ -113,6 +114,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
             config |= more
     if "granite" in name and "layer_types" in config:
         config["layer_types"] = [_LAYERS.get(kind, kind) for kind in config["layer_types"]]
+    if name.startswith("qwen25omni"):
+        config["thinker_config"] = dict(config)
     if name.startswith("internvl"):
         config["vision_config"]["architectures"] = ["InternVisionModel"]
     if name.startswith("nemotron_h-"):

@@ -98,6 +98,7 @@ IMAGES = {
     "voxtral": "sound_16",
     "ultravox": "sound_16",
     "qwen2audio": "sound_16",
+    "qwen25omni": "sound_16",
 }
 TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
@@ -160,6 +161,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "voxtral": {"stacked_heads": 2, "matrix": 12, "full_attention": 2},
     "ultravox": {"stacked_heads": 2, "matrix": 12, "full_attention": 2, "gated_silu": 1},
     "qwen2audio": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
+    "qwen25omni": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
 }
 
 

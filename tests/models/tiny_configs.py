@@ -216,6 +216,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen25vl-images": {
         "attention_bias": True, "rope_sections": (8, 12, 12), **SMALL_WINDOWS,
     },
+    "qwen25omni": {
+        "attention_bias": True, "rope_sections": (8, 12, 12), **SMALL_WINDOWS, **SMALL_WHISPER,
+    },
     "seed_oss": {"attention_bias": True},
     "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
     "olmo": {"clip": 2.0},

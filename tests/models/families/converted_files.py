@@ -32,7 +32,7 @@ NOT_CONVERTED = {
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
     "glm4v-images-mrope", "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
-    "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
+    "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2", "qwen25omni-thinker",
 }  # fmt: skip
 
 # Cases whose projector llama.cpp's converter does not know: an older script of it does.

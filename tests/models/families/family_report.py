@@ -173,6 +173,7 @@ FILES = {
     "qwen2audio": File(),
     "qwen2moe": File(varies="qwen2", templates=("chatml",)),
     "qwen2vl": File(varies="qwen2", templates=("chatml",)),
+    "qwen25omni": File(),
     "qwen25vl_images": File(),
     "qwen2vl_images": File(),
     "qwen3": File(varies="llama", templates=("qwen 3",)),

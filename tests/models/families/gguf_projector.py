@@ -14,6 +14,7 @@ from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
 from hearthd.models.towers.siglip import CLIP, HALF, IMAGENET
 from tests.models.families.gguf_files import is_of_tower, neighbors, written
+from tests.models.families.gguf_whisper import add_whisper, as_in_convolutions, sinusoids
 from tests.models.families.image_cases import PIXTRAL_TOWER
 from tests.models.families.internvl_names import own_name
 
@@ -31,12 +32,13 @@ TYPES = {
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
     "pixtral": "pixtral", "llava": "mlp", "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
-    "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v",
+    "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "qwen25omni": "qwen2.5o",
 }  # fmt: skip
 _SILU = (
     "glm4v",
     "lightonocr",
     "pixtral",
+    "qwen2.5o",
     "qwen2.5vl_merger",
 )  # types whose towers have this activation, and no GELU
 _PIXELS = {
@@ -45,6 +47,7 @@ _PIXELS = {
     "lightonocr": CLIP,
     "mlp": CLIP,
     "pixtral": CLIP,
+    "qwen2.5o": CLIP,
     "qwen2.5vl_merger": CLIP,
     "qwen2vl_merger": CLIP,
 }
@@ -148,6 +151,11 @@ def _add_qwen25(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(560)  # always
     writer.add_vision_attention_layernorm_eps(1e-6)
     writer.add_vision_n_wa_pattern(config.attends_to_all.index(True) + 1)
+
+
+def _add_omni(writer: gguf.GGUFWriter, config: Any) -> None:
+    _add_qwen25(writer, config)
+    add_whisper(writer, config)
 
 
 def _add_qwen2(writer: gguf.GGUFWriter, _: Any) -> None:
@@ -270,6 +278,12 @@ def _qwen25_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[st
             yield name.replace("attn_qkv", f"attn_{part}"), np.ascontiguousarray(rows)
 
 
+def _omni_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    yield from _qwen25_tensors(source, layers)
+    config: Any = source.metadata()["audio_config"]
+    yield "a.position_embd.weight", sinusoids(1500, config["d_model"])
+
+
 def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     for name in filter(is_of_tower, source.names()):
@@ -288,10 +302,10 @@ def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str,
             yield f"v.deepstack.{layer}.{part.removeprefix('linear_')}.{suffix}", values
         elif module.startswith("visual.merger."):
             yield f"{_MERGER[module.removeprefix('visual.merger.')]}.{suffix}", values
-        else:
+        elif "audio_bos_eos_token" not in name:
             stored = names.get_name(inner, (".weight", ".bias"))
             assert stored is not None, name
-            yield stored, values
+            yield stored, as_in_convolutions(name, values)
 
 
 def _tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -325,6 +339,7 @@ def channels_first(values: NDArray[Any]) -> NDArray[Any]:
 
 _WRITERS = {
     "qwen2vl_merger": (_add_qwen2, _qwen25_tensors),
+    "qwen2.5o": (_add_omni, _omni_tensors),
     "qwen2.5vl_merger": (_add_qwen25, _qwen25_tensors),
     "internvl": (_add_square, _intern_tensors),
     "mlp": (_add_llava, _llava_tensors),

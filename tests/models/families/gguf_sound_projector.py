@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import gguf
-import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families.gguf_files import is_of_tower, written
+from tests.models.families.gguf_projector import write_projector
+from tests.models.families.gguf_whisper import add_whisper, as_in_convolutions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,17 +19,12 @@ _TYPES = {"voxtral": "voxtral", "ultravox": "ultravox", "qwen2audio": "qwen2a"}
 
 def write_sound_projector(folder: Path, path: Path, architecture: str, config: Any) -> Path:
     """Write the file; returns its path."""
+    if architecture not in _TYPES:  # beside a tower for images
+        return write_projector(folder, path, architecture, config)
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_type(gguf.GGUFType.MMPROJ)
-    writer.add_clip_has_audio_encoder(True)
     writer.add_clip_projector_type(_TYPES[architecture])
-    writer.add_audio_projection_dim(config.hidden)
-    writer.add_audio_embedding_length(config.sound_hidden)
-    writer.add_audio_feed_forward_length(config.sound_ffn)
-    writer.add_audio_block_count(config.sound_layers)
-    writer.add_audio_head_count(config.sound_heads)
-    writer.add_audio_num_mel_bins(config.sound_mels)
-    writer.add_audio_attention_layernorm_eps(config.sound_norm_eps)
+    add_whisper(writer, config)
     if (joined := getattr(config, "joined_states", None)) is not None:
         writer.add_audio_stack_factor(joined)
     source = SafetensorsSource(folder)
@@ -37,8 +33,5 @@ def write_sound_projector(folder: Path, path: Path, architecture: str, config: A
         usual = name.replace("multi_modal", "audio.multi_modal")
         stored = names.get_name(usual, (".weight", ".bias"))
         assert stored is not None, name
-        values = source.read(name)
-        if ".conv" in usual:  # a bias as a column, and weights in F16
-            values = values[:, None] if values.ndim == 1 else values.astype(np.float16)
-        writer.add_tensor(stored, values)
+        writer.add_tensor(stored, as_in_convolutions(usual, source.read(name)))
     return written(writer, path)

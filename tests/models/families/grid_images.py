@@ -78,7 +78,7 @@ def processor_of(name: str) -> Any:
     patch, merged = sizes_of(name)
     half = [0.5] * 3
     options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
-    if CASES[name].config in ("Glm4vConfig", "Qwen2VLConfig", "Qwen2_5_VLConfig"):
+    if CASES[name].config.startswith(("Glm4v", "Qwen2")):
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)
@@ -137,7 +137,7 @@ def computed(name: str, folder: Path) -> Recorded:
     read.pop("num_soft_tokens_per_image", None)
     ids = torch.tensor([PROMPT])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
-    if CASES[name].config.startswith(("Glm", "Qwen", "Gemma4")):
+    if CASES[name].config.startswith(("Glm", "Qwen2V", "Qwen2_5_", "Qwen3", "Gemma4")):
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
         features = model.get_image_features(**read)

@@ -168,6 +168,16 @@ QWEN2_AUDIO: Mapping[str, Any] = {
     "audio_token_index": 57,
     "audio_config": {"model_type": "qwen2_audio_encoder", **_WHISPER},
 }
+# Windows of 200 frames, as published, beside the tower of Qwen2.5-VL.
+QWEN25_OMNI: Mapping[str, Any] = {
+    "image_token_index": 96, "video_token_index": 95, "vision_start_token_id": 93,
+    "vision_end_token_id": 94, "audio_token_index": 57, "audio_start_token_id": 91,
+    "audio_end_token_id": 92, "vision_config": QWEN25_TOWER["vision_config"],
+    "audio_config": {
+        "num_mel_bins": 16, "d_model": 24, "encoder_ffn_dim": 40, "encoder_layers": 3,
+        "encoder_attention_heads": 3, "n_window": 100, "output_dim": 48,
+    },
+}  # fmt: skip
 # Three states give a row: the last row of a window has one of them.
 ULTRAVOX: Mapping[str, Any] = {
     "stack_factor": 3, "hidden_size": 44, "projector_ln_mid": True,
@@ -259,6 +269,15 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
                 "rope_parameters": DEFAULT | {
                     "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
                 },
+            },
+        },
+    ),
+    (
+        "qwen25omni", "Qwen2_5OmniThinkerConfig", QWEN25_OMNI,
+        {
+            "thinker": {
+                "rope_parameters": DEFAULT | {"mrope_section": [1, 3, 2]},
+                "tie_word_embeddings": False,
             },
         },
     ),

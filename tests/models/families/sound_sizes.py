@@ -21,6 +21,14 @@ SOUND_SIZES: Mapping[str, Size] = {
         4096, 11008, 32, 32, 128, 156032,
         tied=False, attention_bias=True, rope_base=1e4, **_WHISPER_LARGE,
     ),
+    # Qwen/Qwen2.5-Omni-7B
+    "qwen2.5-omni": decoder(
+        3584, 18944, 28, 4, 128, 152064,
+        tied=False, attention_bias=True, rope_sections=(16, 24, 24), patch_size=14,
+        merged_patches=2, window_squares=4, attends_to_all=(False, True), tower_layers=2,
+        tower_hidden=1280, tower_ffn=3420, tower_heads=16,
+        **{**_WHISPER_LARGE, "sound_states": 100},
+    ),
     # fixie-ai/ultravox-v0_5-llama-3_2-1b with meta-llama/Llama-3.2-1B-Instruct
     "ultravox": decoder(
         2048, 8192, 32, 8, 64, 128256,

@@ -109,7 +109,7 @@ NOT_IN_GGUF = {
     "internvl-internvl", "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
     "glm4v-images-mrope", "lightonocr-lightonocr", "llava-llava", "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
-    "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2",
+    "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2", "qwen25omni-thinker",
     "cohere2-full", "starcoder2-window", "arcee-arcee", "granite_swa-bases", "lfm3-lfm3",
     "lfm3-untied", "mamba-norms",
     "gptj-gptj", "starcoder-exact", "bitnet-bitnet", "bitnet-untied",

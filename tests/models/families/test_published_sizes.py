@@ -59,6 +59,7 @@ COVERED = (
     ("voxtral", "int8-g32", "sound_375"),
     ("ultravox", "int8-g32", "sound_188"),
     ("qwen2-audio", "int8-g32", "sound_750"),
+    ("qwen2.5-omni", "int8-g32", "sound_50"),
     ("glm4", "bf16", "prefill_16"),
     ("glm4.1v-images", "int8-g32", "image_64"),
     ("glm4.5", "native", "prefill_16"),

@@ -31,9 +31,10 @@ from tests.models.families.converted_files import PROJECTOR, converted, digest
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.gguf_sound_projector import write_sound_projector
+from tests.models.families.gguf_whisper import COMPUTED
 from tests.models.families.test_families import HAS_TRANSFORMERS, about, close
 from tests.models.families.test_grid_images import OPTIONS, TOLERANCE, answered, opened
-from tests.models.families.whisper_sounds import EXTRACTOR, SAMPLES, SOUND
+from tests.models.families.whisper_sounds import EXTRACTOR, OMNI_CASE, SAMPLES, SOUND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import SoundInput
 
+# The tower of Qwen2.5-Omni differs from Qwen2-Audio's in its positions and windows.
+BY_DAY = [pytest.param(name, marks=[pytest.mark.nightly] * (name == OMNI_CASE)) for name in SAMPLES]
 
-@pytest.mark.parametrize("name", SAMPLES)
+
+@pytest.mark.parametrize("name", BY_DAY)
 def test_sounds_are_heard_as_the_original_code_hears_them(name: str, tmp_path: Path) -> None:
     """The spectrograms of windows, their rows, and what follows; from whole sounds."""
     expected = whisper_sounds.recorded(name)
@@ -80,7 +84,8 @@ def test_sounds_are_heard_as_the_original_code_hears_them(name: str, tmp_path: P
         NO_TOKEN if token == SOUND else token
         for token in whisper_sounds.prompt(rows_of_sounds(name, settings))[:-1]
     ]
-    logits, answer = answered(program, parameters, prompt, rows, last=80, has_axes=False)
+    has_axes = name == OMNI_CASE
+    logits, answer = answered(program, parameters, prompt, rows, last=80, has_axes=has_axes)
     close(logits, expected.logits, TOLERANCE)
     assert answer[: whisper_sounds.ANSWER] == expected.answer.tolist()
 
@@ -106,7 +111,7 @@ def rows_of_sounds(name: str, settings: SoundInput) -> list[int]:
 def test_other_features_are_refused(name: str, tmp_path: Path) -> None:
     write_folder(recorded(name), tmp_path)
     settings = settings_of(name, tmp_path)
-    assert settings.max_seconds == {True: 40.0, False: 2.0}[settings.windows > 1]
+    assert settings.max_seconds == 2.0 * settings.windows
     architecture = ARCHITECTURES[CASES[name].architecture]
     config: Any = ours.config_of(open_weights(tmp_path), architecture.name)
     for key, value in (("hop_length", 161), ("dither", 0.5), ("feature_size", 80)):
@@ -124,7 +129,7 @@ def test_a_sound_without_a_row_has_no_window(tmp_path: Path) -> None:
         assert len(sound_windows(np.zeros(count + 1, np.float32), settings)) == 1
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", BY_DAY)
 def test_a_projector_as_llamacpps_converter_writes_it_is_read(name: str, tmp_path: Path) -> None:
     """It has the keys and tensors of the file that the tests write, which holds the folder."""
     write_folder(recorded(name), tmp_path)
@@ -136,8 +141,10 @@ def test_a_projector_as_llamacpps_converter_writes_it_is_read(name: str, tmp_pat
     assert {*file.names()} == recording.tensors.keys()
     for tensor, (shape, values) in recording.tensors.items():
         assert (tensor, file.shape(tensor)) == (tensor, shape)
-        assert (tensor, digest(file.read(tensor))) == (tensor, values)
-    metadata = {key: value for key, value in file.metadata().items() if key.startswith("clip.")}
+        if name != OMNI_CASE or not tensor.endswith(COMPUTED):
+            assert (tensor, digest(file.read(tensor))) == (tensor, values)
+    compared = (key for key in file.metadata() if key.startswith("clip.") and "image_" not in key)
+    metadata = {key: file.metadata()[key] for key in compared}
     expected = {key: recording.metadata[key] for key in recording.metadata if key in metadata}
     assert metadata == {key: about(value) for key, value in expected.items()}
     assert identify(pair, None).architecture == architecture
@@ -165,7 +172,7 @@ def test_weights_without_their_projector_are_refused(name: str, tmp_path: Path) 
     architecture = CASES[name].architecture
     config: Any = ours.config_of(open_weights(tmp_path), architecture)
     file = open_weights(write_gguf(tmp_path, architecture, config))
-    with pytest.raises(ConfigError, match=r"no tower for sound: specify its projector"):
+    with pytest.raises(ConfigError, match=r"no tower for (images|sound): specify its projector"):
         ours.config_of(file, architecture)
 
 
@@ -187,4 +194,5 @@ def test_the_projector_beside_a_model_is_read(name: str, tmp_path: Path) -> None
     notes: list[str] = []
     source, _ = with_projector(open_weights(file), bake_options({"model": None}), notes.append)
     assert identify(source, None).architecture == architecture
-    assert notes == ["reads sound with mmproj.gguf; --mmproj none leaves it out"]
+    read = "images and sound" if name == OMNI_CASE else "sound"
+    assert notes == [f"reads {read} with mmproj.gguf; --mmproj none leaves it out"]

@@ -5,6 +5,7 @@ python -m tests.models.families.whisper_sounds
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from dataclasses import dataclass, field
@@ -27,12 +28,15 @@ ANSWER = 8
 SOUND: int = VOXTRAL["audio_token_id"]
 RATE = 16_000
 VOXTRAL_CASE, ULTRAVOX_CASE, QWEN_CASE = "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2"
+OMNI_CASE = "qwen25omni-thinker"
 WINDOW = 2 * RATE  # samples
 # Samples of each sound. Only Qwen2-Audio reads none that is longer than a window.
 SAMPLES: Mapping[str, Sequence[int]] = {
     VOXTRAL_CASE: (2 * WINDOW + 500, 300, WINDOW),
     ULTRAVOX_CASE: (WINDOW + 7_001, 300, 2 * WINDOW, 9_700),
     QWEN_CASE: (WINDOW, 5_000, WINDOW - 319, WINDOW - 160, 9_300, 321, 961),
+    # The second window of the third sound is too short for a row.
+    OMNI_CASE: (2 * WINDOW + 7_001, 321, WINDOW + 320, WINDOW, 9_300),
 }
 # As transformers writes it.
 EXTRACTOR: Mapping[str, Any] = {
@@ -41,6 +45,10 @@ EXTRACTOR: Mapping[str, Any] = {
     "padding_side": "right", "padding_value": 0.0, "return_attention_mask": False,
     "sampling_rate": RATE,
 }  # fmt: skip
+# Where a sound is padded to more than a window.
+_LONGER: Mapping[str, Mapping[str, Any]] = {
+    OMNI_CASE: {**EXTRACTOR, "chunk_length": 6, "n_samples": 3 * WINDOW, "nb_max_frames": 600},
+}
 
 
 class Heard(NamedTuple):
@@ -112,9 +120,11 @@ def computed(name: str, folder: Path, question: Question | None = None) -> Heard
     """What the model in a folder, of the architecture of a case, computes."""
     import torch
 
-    asked = Question(sounds=sounds_of(name), prompt=prompt) if question is None else question
+    if question is None:
+        extractor = _LONGER.get(name, EXTRACTOR)
+        question = Question(sounds=sounds_of(name), prompt=prompt, extractor=extractor)
     with torch.no_grad():
-        return _COMPUTED[name](asked, folder)
+        return _COMPUTED[name](question, folder)
 
 
 def _by_voxtral(question: Question, folder: Path) -> Heard:
@@ -137,7 +147,8 @@ def _by_voxtral(question: Question, folder: Path) -> Heard:
     return _asked(folder, question.token, ids, flat, {"input_features": joined})
 
 
-def _by_qwen(question: Question, folder: Path) -> Heard:
+def _by_qwen(question: Question, folder: Path, window: int = WINDOW) -> Heard:
+    """Of windows of so many frames, each with two of the next one behind it."""
     import torch
 
     read = question.extracted(question.sounds, padding="max_length", return_attention_mask=True)
@@ -145,7 +156,13 @@ def _by_qwen(question: Question, folder: Path) -> Heard:
     counts = mask.sum(-1).tolist()
     ids = question.prompt([(((count - 1) // 2 + 1) - 2) // 2 + 1 for count in counts])
     behind = torch.nn.functional.pad(features, (0, 2)).transpose(1, 2)
-    flat = torch.cat([x[: count + 2] for x, count in zip(behind, counts, strict=True)])
+    flat = torch.cat(
+        [
+            x[start : min(start + window, count) + 2]
+            for x, count in zip(behind, counts, strict=True)
+            for start in range(0, count - 2, window)
+        ]
+    )
     read = {"input_features": features, "feature_attention_mask": mask}
     return _asked(folder, question.token, ids, flat, read)
 
@@ -203,7 +220,12 @@ def _by_ultravox(question: Question, folder: Path) -> Heard:
     )
 
 
-_COMPUTED = {VOXTRAL_CASE: _by_voxtral, ULTRAVOX_CASE: _by_ultravox, QWEN_CASE: _by_qwen}
+_COMPUTED: Mapping[str, Callable[[Question, Path], Heard]] = {
+    VOXTRAL_CASE: _by_voxtral,
+    ULTRAVOX_CASE: _by_ultravox,
+    QWEN_CASE: _by_qwen,
+    OMNI_CASE: functools.partial(_by_qwen, window=200),
+}
 
 
 def main() -> None:
