@@ -145,10 +145,10 @@ def _tensors() -> TensorNames:
         tuple(f"{prefix}{name}." for prefix in ("thinker.", "model.", ""))
         for name in ("visual", "audio_tower")
     )
-    own = {f"{part}_proj": f"attn.{part}" for part in "qkv"}
+    matrices = {f"{part}_proj": f"attn.{part}" for part in "qkv"}
     sound: dict[str, Any] = {"folder": {"layer_norm": "ln_post"}, "prefixes": heard}
     towers = {
-        **qwen25vl.tower_names(*visual, attention=own),
+        **qwen25vl.tower_names(*visual, attention=matrices),
         "sound_tower": replace(whisper_tower.encoder_names(), **sound),
         "sound_projector": TensorNames(
             gguf={"linear": "fc"}, gguf_prefix="mm.a.", folder={"linear": "proj"}, prefixes=heard
