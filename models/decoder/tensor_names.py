@@ -68,8 +68,7 @@ _MTP_GGUF_NAMES = {
     "mtp.state_norm": "nextn.hnorm",
     "mtp.norm": "nextn.shared_head_norm",
 }
-# The others are in models with towers.
-_HEADS = (HEAD, f"language_model.{HEAD}", f"thinker.{HEAD}")
+_HEADS = (HEAD, f"language_model.{HEAD}", f"thinker.{HEAD}")  # the others are beside towers
 _NUMBER = "*"
 _CHANNELS = 3
 
