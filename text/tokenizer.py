@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from tokenizers import decoders, pre_tokenizers
 
 from hearthd.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
+from hearthd.bundle.parsing.text_files import read_bytes
 from hearthd.runtime.system.free_memory import no_other_thread
 from hearthd.text.errors import TextTooLong
 from hearthd.text.space_prefix import after_special, inside
@@ -118,7 +119,7 @@ class Tokenizer:
         second model with the same vocabulary, need no memory for it.
         """
         try:
-            text = path.read_bytes()
+            text = read_bytes(path)
             key = hashlib.sha256(text).digest(), bos, context, whole_texts
             if (known := _IN_USE.get(key)) is not None:
                 return known

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.tokenizer.vocabulary_fields import CHARACTER_MAP, NORMAL, REMOVES_SPACES
 from hearthd.baker.weights.source import TokenizerError
+from hearthd.bundle.parsing.text_files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ def read_sentencepiece(path: Path) -> dict[str, object]:
     Raises TokenizerError for a file that is corrupt or of another kind, and OSError.
     """
     try:
-        return _metadata(path.read_bytes())
+        return _metadata(read_bytes(path))
     except (IndexError, struct.error, ValueError, _NotAMessage):
         raise TokenizerError(f"{path} is not a model of SentencePiece") from None
     except TokenizerError as error:

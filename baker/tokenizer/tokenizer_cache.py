@@ -23,6 +23,7 @@ from hearthd.baker.tokenizer.tokenizer_files import (
     read_tokenizer,
 )
 from hearthd.bundle import NotABundle, SpecialTokens, bundle_home
+from hearthd.bundle.parsing.text_files import read_bytes
 
 if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
@@ -79,7 +80,7 @@ def source_digest(source: WeightSource, vocab_size: int) -> str:
         for name in FOLDER_FILES:
             digest.update(f"{name}\0".encode())
             with suppress(OSError):
-                digest.update(hashlib.sha256((source.folder / name).read_bytes()).digest())
+                digest.update(hashlib.sha256(read_bytes(source.folder / name)).digest())
     return digest.hexdigest()
 
 

@@ -13,7 +13,7 @@ from hearthd.bundle.manifests.language_manifest import LanguageManifest
 from hearthd.bundle.manifests.manifest import FORMAT, SEAL
 from hearthd.bundle.manifests.speech_manifest import SpeechManifest
 from hearthd.bundle.parsing import strict_json
-from hearthd.bundle.parsing.text_files import reason
+from hearthd.bundle.parsing.text_files import read_bytes, reason
 from hearthd.bundle.parsing.typed_json import typed
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read_manifest(bundle: Path) -> AnyManifest:
                     f"{bundle}: not a bundle:{named} got {actual}, expected {expected}"
                     f"{bake_first(bundle)}"
                 )
-        text = (bundle / MANIFEST).read_text(encoding="utf-8")
+        text = read_bytes(bundle / MANIFEST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise NotABundle(
             f"{bundle}: not a bundle: cannot read {MANIFEST}: {reason(error)}{bake_first(bundle)}"

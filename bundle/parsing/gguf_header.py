@@ -25,7 +25,11 @@ VERSIONS = (2, 3)
 _ALIGNMENT = "general.alignment"
 _DEFAULT_ALIGNMENT = 32  # bytes
 _MAX_AXES = 4  # of ggml
+_MAX_BYTES = 1 << 27  # of a header; the largest vocabularies take 1 << 24
+_MAX_VALUES = 1 << 23  # in all arrays; 262144 tokens with their merges take 1 << 20
+_MAX_ENTRIES = 1 << 18  # keys, and tensors: 47,000 in the largest file with a tensor per expert
 _STRING, _ARRAY = 8, 9
+_LENGTH = 8  # bytes in front of a string
 # Value type -> format of `struct`.
 _SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
@@ -68,6 +72,9 @@ def read_header(file: BinaryIO, path: Path) -> GgufHeader:
     cursor = _Cursor(path, file)
     _check_format(cursor)
     tensor_count, value_count = cursor.integer("Q"), cursor.integer("Q")
+    for count, what in ((tensor_count, "tensors"), (value_count, "keys")):
+        if count > _MAX_ENTRIES:
+            raise BadGguf(f"{path} has {count} {what}, expected at most {_MAX_ENTRIES}")
     metadata = _read_metadata(cursor, value_count)
     return GgufHeader(metadata=metadata, tensors=_read_tensors(cursor, tensor_count, metadata))
 
@@ -96,23 +103,36 @@ class _Cursor:
         self.path = path
         self.position = 0
         self.bytes = file.seek(0, os.SEEK_END)
+        self._values = 0  # in arrays
         self._file = file
         file.seek(0)
 
     def take(self, count: int, *, ahead: bool = False) -> bytes:
         """The next bytes; `ahead` leaves the cursor in front of them."""
         end = self.position + count
-        # The second condition: the file has become shorter.
-        if end > self.bytes or len(taken := self._file.read(count)) != count:
-            raise EndsInHeader(
-                f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
-                f"byte {end}; download or copy it again"
-            )
+        self._require_end(end)
+        if len(taken := self._file.read(count)) != count:
+            raise self._truncated(end)  # the file has become shorter
         if ahead:
             self._file.seek(self.position)
         else:
             self.position = end
         return taken
+
+    def _require_end(self, end: int) -> None:
+        """Raise BadGguf if the header cannot continue to a byte."""
+        if end > self.bytes:
+            raise self._truncated(end)
+        if end > _MAX_BYTES:
+            raise BadGguf(
+                f"{self.path}: its header continues to byte {end}, expected at most {_MAX_BYTES}"
+            )
+
+    def _truncated(self, end: int) -> EndsInHeader:
+        return EndsInHeader(
+            f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
+            f"byte {end}; download or copy it again"
+        )
 
     def integer(self, format_: str) -> int:
         value: int = struct.unpack("<" + format_, self.take(struct.calcsize("<" + format_)))[0]
@@ -131,6 +151,13 @@ class _Cursor:
             return self.string()
         if type_ == _ARRAY:
             element, count = self.integer("I"), self.integer("Q")
+            self._require_end(self.position + count * (_LENGTH if element == _STRING else 1))
+            self._values += count
+            if self._values > _MAX_VALUES:
+                raise BadGguf(
+                    f"{self.path}: its arrays have {self._values} values, expected at most "
+                    f"{_MAX_VALUES}"
+                )
             if element == _STRING:
                 return [self.string() for _ in range(count)]
             return self._scalars(element, count)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import codecs
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
+MAX_BYTES = 1 << 28  # the largest tokenizer.json have 1 << 25
+_PIECE = 1 << 20
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file that is parsed in memory; raises OSError, also for a large one."""
+    pieces, size = [], 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES} bytes", str(path))
+    return b"".join(pieces)
 
 
 def read_text(path: Path) -> str:
@@ -17,7 +32,7 @@ def read_text(path: Path) -> str:
 
     Raises OSError, or ValueError as `decode`.
     """
-    return decode(path.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
+    return decode(read_bytes(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jinja2
 
 from hearthd.bundle import CHAT_TEMPLATE, BundleError
+from hearthd.bundle.parsing.text_files import read_bytes
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import Reasoning, reasoning_tags
 from hearthd.text.templates import argument_form, content_form, tool_form, turn_form
@@ -92,7 +93,7 @@ class ChatTemplate:
         `instead` is the source of another template, used in place of the bundle's.
         """
         try:
-            source = instead or (bundle / CHAT_TEMPLATE).read_text(encoding="utf-8")
+            source = instead or read_bytes(bundle / CHAT_TEMPLATE).decode()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
