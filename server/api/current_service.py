@@ -8,10 +8,11 @@ parameter `model`. Both are held until the last byte of the response is sent.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Query, Request
 
+from hearthd.bundle import LanguageManifest
 from hearthd.server.api.disconnect import unless_disconnected, whole_body
 from hearthd.server.api.middleware.api_keys import owner_of
 from hearthd.server.logs import current_request
@@ -26,7 +27,7 @@ from hearthd.text.errors import InvalidRequest
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from hearthd.bundle import EncoderManifest, LanguageManifest
+    from hearthd.bundle import EncoderManifest
     from hearthd.server.api.fields import ModelFields
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.server.services.model_kind import Kind
@@ -187,6 +188,15 @@ def served_context(deployment: Deployment, manifest: LanguageManifest | EncoderM
     """The positions of a slot, as the model was opened the last time, or as its bundle has them."""
     description = deployment.description
     return manifest.context if description is None else description.context
+
+
+def served_sampling(
+    deployment: Deployment, manifest: LanguageManifest | EncoderManifest
+) -> dict[str, Any]:
+    """The defaults of sampling of a model; those of the server once it was loaded."""
+    if deployment.description is not None:
+        return dict(deployment.description.sampling)
+    return dict(manifest.sampling) if isinstance(manifest, LanguageManifest) else {}
 
 
 CurrentArrayService = Annotated[ArrayService, Depends(_array_service)]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
 from hearthd.bundle.parsing.shard_names import quantization_in
-from hearthd.server.api.current_service import Pool, served_context
+from hearthd.server.api.current_service import Pool, served_context, served_sampling
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ollama.answers import rfc3339
@@ -178,22 +178,15 @@ async def ollama_show(body: OllamaShowRequest, pool: Pool) -> OllamaShown:
     facts = _facts(name, manifest)
     return OllamaShown(
         modelfile=f"FROM {facts['name']}\n",
-        parameters=_parameters(deployment, manifest),
+        parameters="\n".join(
+            f"{name} {value}" for name, value in served_sampling(deployment, manifest).items()
+        ),
         template=template_source(deployment),
         details=facts["details"],
         model_info=_model_info(deployment, manifest),
         capabilities=_capabilities(deployment, manifest),
         modified_at=_opened(deployment),
     )
-
-
-def _parameters(deployment: Deployment, manifest: TextManifest) -> str:
-    """The defaults of sampling of a model; the server's are known once it was loaded."""
-    if deployment.description is not None:
-        sampling = deployment.description.sampling
-    else:
-        sampling = manifest.sampling if isinstance(manifest, LanguageManifest) else {}
-    return "\n".join(f"{name} {value}" for name, value in sampling.items())
 
 
 def text_models(pool: ModelPool) -> Iterator[tuple[Deployment, TextManifest]]:

@@ -17,7 +17,7 @@ from hearthd.server.api.anthropic.model_facts import (
     ModelFacts,
     capabilities,
 )
-from hearthd.server.api.current_service import Pool, served_context
+from hearthd.server.api.current_service import Pool, served_context, served_sampling
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
@@ -36,6 +36,9 @@ class ModelSize(BaseModel):
     n_ctx: int = Field(description="Size of the context in tokens.")
     sound_seconds: float | None = Field(
         None, description="Seconds of the longest sound that the model reads."
+    )
+    sampling: dict[str, Any] = Field(
+        description="Defaults of sampling fields that are not those of the API."
     )
 
 
@@ -244,6 +247,7 @@ def _size(deployment: Deployment, manifest: LanguageManifest | EncoderManifest) 
         n_vocab=manifest.vocab_size,
         n_ctx=served_context(deployment, manifest),
         sound_seconds=None if sound is None else sound.max_seconds,
+        sampling=served_sampling(deployment, manifest),
     )
 
 

@@ -7,11 +7,12 @@ import { json, request } from "./http.js";
 const MARKER = "<__media__>"; // of an image or a sound in a text
 
 /** The models as {writers, listener}: those that write text, and the name of one that transcribes speech,
- * or "": of one that does nothing else, if there is one, because it takes longer sounds. Of a writer {id, context, loaded, loading, memory, pinned, chats, images, sounds, failure}:
+ * or "": of one that does nothing else, if there is one, because it takes longer sounds. Of a writer {id, context, loaded, loading, memory, pinned, chats, images, sounds, failure, sampling}:
  * `context` is a number of tokens or null; `memory` is what the loaded model takes, in bytes, or 0; a `pinned`
  * model stays loaded; `chats` is whether the model has a chat template, `images` whether it
  * reads these, true if nobody knows; `sounds` is the seconds of the longest sound that it reads, or false;
- * `failure` is why it could not be loaded, or "". Throws ApiError. */
+ * `failure` is why it could not be loaded, or ""; `sampling` has its defaults that are not the API's. Throws
+ * ApiError. */
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
   const texts = list.filter(({ capabilities }) => capabilities?.includes("completion") ?? true);
@@ -28,6 +29,7 @@ export async function models(key) {
     images: capabilities?.includes("vision") ?? true,
     sounds: (capabilities?.includes("audio") ?? true) && (meta?.sound_seconds ?? Infinity),
     failure: status?.error ?? "",
+    sampling: meta?.sampling ?? {},
   }));
   return { writers, listener };
 }

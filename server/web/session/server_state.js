@@ -7,7 +7,9 @@ import { showStatus } from "../view/notices.js";
 import { askKey, key } from "../view/key.js";
 
 const LAST_MODEL = "model";
-const UNKNOWN = { id: "", context: null, loaded: true, chats: true, images: true, sounds: Infinity, failure: "" };
+const UNKNOWN = {
+  id: "", context: null, loaded: true, chats: true, images: true, sounds: Infinity, failure: "", sampling: {},
+};
 const POLL_INTERVAL = 1000; // milliseconds, while a model is loaded or unloaded
 
 const state = { models: [], listener: "", triedKey: null, changed: () => {} };

@@ -84,10 +84,11 @@ export function change(changes) {
 
 /** Draw the conversation again, after the models became known. */
 export function refresh() {
-  const { chats, context, images, sounds } = server.modelOf(current());
+  const { chats, context, images, sounds, sampling } = server.modelOf(current());
   allowMedia({ images, sounds, transcribes: server.transcribes() });
   notices.showPurpose(chats, send);
   settings.allowSystem(chats);
+  settings.showModelDefaults(sampling);
   server.showModel(current(), (model) => change({ model }));
   showMeter({ context: latestFigures().context, attached: state.attached, limit: context });
   measureDraft();

@@ -1,7 +1,7 @@
 // Put the texts into index.html, before the other modules are loaded. The attribute data-text there has the key
 // of an element's text, and the attributes below have the keys of its other readable attributes.
 
-import { language, phrase } from "./phrase.js";
+import { phrase } from "./phrase.js";
 
 const PROPERTIES = {
   text: ["textContent"],
@@ -15,7 +15,4 @@ for (const [name, properties] of Object.entries(PROPERTIES)) {
   for (const element of document.querySelectorAll(`[data-${name}]`)) {
     for (const property of properties) element[property] = phrase(element.dataset[name]);
   }
-}
-for (const field of document.querySelectorAll("[data-default]")) {
-  field.placeholder = Number(field.dataset.default).toLocaleString(language);
 }

@@ -3,7 +3,7 @@
 import { forget, recall, remember } from "../data/preferences.js";
 import { toolsOf } from "../data/prompt.js";
 import { validSettings } from "../data/records.js";
-import { phrase } from "../strings/phrase.js";
+import { language, phrase } from "../strings/phrase.js";
 import { byId, make } from "./dom.js";
 import { showPreset, startPresets } from "./presets.js";
 
@@ -28,6 +28,7 @@ export const deleteDefaults = () => forget(DEFAULTS);
 /** Bind the dialog. `changed(settings)` is called when the user changes a valid field. */
 export function startSettings(changed) {
   const form = byId("settings-form");
+  showModelDefaults({});
   state.changed = changed;
   form.oninput = () => use(read(form));
   byId("reset").onclick = () => {
@@ -54,6 +55,13 @@ export function showSettings(settings) {
   if (settings === state.settings) return;
   state.settings = settings;
   fill(byId("settings-form"));
+}
+
+/** Show what a model samples with where the settings name no number: `sampling`, or the API's defaults. */
+export function showModelDefaults(sampling) {
+  for (const field of document.querySelectorAll("[data-default]")) {
+    field.placeholder = Number(sampling[field.name] ?? field.dataset.default).toLocaleString(language);
+  }
 }
 
 /** Open the settings, scrolled to the element that the selector `part` names, if any. */

@@ -182,13 +182,16 @@ def test_the_page_can_be_added_to_a_home_screen(page: Page, url: str) -> None:
     assert problems == {"installabilityErrors": []}
 
 
-@pytest.mark.nightly
-def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:
-    page.open(url)
-    page.click("#open-settings")
-    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
-        placeholder = page.find(f"[name={name}]").get_attribute("placeholder")
-        assert float(placeholder or "nan") == DEFAULTS[name]
+def test_placeholders_show_the_defaults_of_the_model(page: Page) -> None:
+    service = scripted("the dog")
+    service.sampling["min_p"] = 0.25
+    with fakes.running(service) as client:
+        page.open(str(client.base_url))
+        page.ask("the dog")  # then the page knows the model
+        page.click("#open-settings")
+        for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
+            placeholder = page.find(f"[name={name}]").get_attribute("placeholder")
+            assert float(placeholder or "nan") == (DEFAULTS | service.sampling)[name]
 
 
 @pytest.mark.nightly
