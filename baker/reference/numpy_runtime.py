@@ -199,6 +199,20 @@ def stored_parameters(
     }
 
 
+def answering_parameters(program: Program) -> dict[str, TensorType]:
+    """The types of the arrays that answers need, by name.
+
+    Only drafts read the others, which a bundle of an older version may lack.
+    """
+    read = {
+        name
+        for point, graph in program.entry_points
+        if point.kind != "draft"
+        for name in graph.parameters
+    }
+    return {name: type_ for name, type_ in program.parameters.items() if name in read}
+
+
 def slightly_changed(
     parameters: Mapping[str, NDArray[Any]], seed: int = 0
 ) -> dict[str, NDArray[Any]]:
@@ -256,7 +270,7 @@ def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
     program = traced(manifest)
     return NumpyRuntime(
         program,
-        stored_parameters(program.parameters, bundle / PARAMETERS),
+        stored_parameters(answering_parameters(program), bundle / PARAMETERS),
         context=manifest.context,
         slots=manifest.slots,
     )

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
+from hearthd.baker.reference.numpy_runtime import (
+    answering_parameters,
+    stored_parameters,
+    traced,
+)
 from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
 from hearthd.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.bundle.parsing.head_rows import side_by_side
@@ -47,7 +51,7 @@ class BundleWeights(WeightSource):
         self._folder = folder
         self.manifest = read_manifest_of(folder, LanguageManifest)
         program = traced(self.manifest)
-        self._arrays = stored_parameters(program.parameters, folder / PARAMETERS)
+        self._arrays = stored_parameters(answering_parameters(program), folder / PARAMETERS)
         self._stamps = {path: stamp(path) for path in self.files()}
         self.architecture: Architecture[Any] = ARCHITECTURES[self.manifest.architecture]
         self.config: ModelConfig = self.architecture.from_manifest(self.manifest.config)

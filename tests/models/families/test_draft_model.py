@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,11 @@ from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.draft_model import WeightsWithDraftModel, open_draft_model
 from hearthd.baker.pipeline.language_plan import LanguagePlan
-from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from hearthd.baker.reference.numpy_runtime import (
+    NumpyRuntime,
+    answering_parameters,
+    stored_parameters,
+)
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile
 from hearthd.models.catalog import ARCHITECTURES
@@ -183,6 +188,19 @@ def test_the_plan_has_the_draft_model(large: Path, tmp_path: Path) -> None:
     assert plan.program.draft_sizes == (1, 16)
     assert plan.record.options["drafter"] == "model.gguf"
     assert plan.record.others == (small,)
+
+
+def test_answers_need_no_sketch(large: Path, tmp_path: Path) -> None:
+    """A bundle from before drafts had one is compared and tuned."""
+    plan = planned(large, write_llama_gguf(tmp_path / "small", SMALL))
+    program = plan.model.program(replace(plan.program, precision="int8-g32"))
+    needed = answering_parameters(program)
+    drafting = program.parameters.keys() - needed.keys()
+    sketch = {f"drafter.lm_head.sketch_{name}" for name in ("weight", "scale")}
+    assert {name for name in program.parameters if "sketch" in name} == sketch
+    assert sketch < drafting
+    assert all(name.startswith("drafter.") for name in drafting)
+    assert "drafter.embed_tokens.upper" in needed
 
 
 def test_another_vocabulary_is_rejected(large: Path, tmp_path: Path) -> None:
