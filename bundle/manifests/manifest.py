@@ -178,11 +178,16 @@ def _plain(value: Any) -> Any:
         return {
             field.name: _plain(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if field.name not in omitted or getattr(value, field.name) != field.default
+            if field.name not in omitted or getattr(value, field.name) != _default(field)
         }
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    makes = field.default_factory
+    return field.default if makes is dataclasses.MISSING else makes()
 
 
 def _omitted(type_: Any) -> set[str]:

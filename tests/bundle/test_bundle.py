@@ -173,7 +173,7 @@ FLAGS = ("modified", "adapters", "folder_interleaved", "gguf_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "gguf_interleaved", "images", "image_grid", "sound", "tile", "line_end", "tiles", "sampling",
+    "gguf_interleaved", "images", "image_grid", "sound", "tile", "line_end", "tiles",
 )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def test_the_examples_have_every_field() -> None:
         "template_bos", "auto_context", "state", "behind", "drafts", "lent", "lazy", "begin",
         "draft_tokens", "draft_model", "both_ways", "slices", "kept", "fills", "fit", "parts",
         "experts", "token_experts", "expert_arrays", "window", "windows", "padded", "margin",
-        "transcripts",
+        "transcripts", "sampling", "keeps_thin",
     }  # fmt: skip
     names = {name for fields in FIELDS.values() for _, name in fields} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
