@@ -201,11 +201,14 @@ def folder_of(module: str) -> str:
 def statements(tree: ast.AST, *, executed: bool = False) -> Iterator[ast.AST]:
     """The statements in a tree at any depth; or statements that can run, not for type checking."""
     for node in ast.iter_child_nodes(tree):
-        typed = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         is_statement = isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)
-        if is_statement and not (executed and typed):
+        if is_statement and not (executed and _is_for_types(node)):
             yield node
             yield from statements(node, executed=executed)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def imported(nodes: Iterable[ast.AST], folder: str) -> set[str]:
