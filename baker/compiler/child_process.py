@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,16 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
                 yield process
         finally:
             kill(process)
+
+
+def killed_by(process: subprocess.Popen[bytes]) -> str:
+    """The reason that a process ended by itself without a message; "" unless a signal ended it."""
+    status = process.returncode
+    if status is None or status >= 0:
+        return ""
+    names = {number.value: number.name for number in signal.Signals}
+    name = names.get(-status, f"signal {-status}")
+    return f"the compiler was ended by {name}; free memory or disk space"
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from iree.compiler.tools.binaries import find_tool
 
-from hearthd.baker.compiler.child_process import child_process, kill
+from hearthd.baker.compiler.child_process import child_process, kill, killed_by
 from hearthd.baker.compiler.kernel_objects import NO_CHAINS, build
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import Compiler
@@ -156,4 +156,4 @@ class Compilation:
             if process.wait():
                 diagnostics.seek(0)
                 text = diagnostics.read().decode(errors="replace")
-                raise CompileError(f"iree-compile failed: {text[:2000]}")
+                raise CompileError(f"iree-compile failed: {killed_by(process) or text[:2000]}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hearthd.baker.compiler.child_process import child_process
+from hearthd.baker.compiler.child_process import child_process, killed_by
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import KernelBuild
 from hearthd.models.dsl.kernel_sources import KERNELS
@@ -138,7 +138,8 @@ class _Clang:
         ) as process:
             diagnostics = process.communicate()[1].decode(errors="replace")
         if process.returncode:
-            raise KernelError(f"{name} does not compile: {_first_error(diagnostics)}")
+            reason = killed_by(process) or _first_error(diagnostics)
+            raise KernelError(f"{name} does not compile: {reason}")
 
 
 def _zig() -> str:
