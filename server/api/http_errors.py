@@ -225,7 +225,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         headers["Allow"] = "GET, HEAD"  # see middleware/head_requests.py
     messages = {
         404: f"{request.url.path}: no such route or model; {_similar_route(request)}",
-        405: f"{request.url.path}: got {request.method}, expected {headers.get('Allow')}",
+        405: _wrong_method(request, headers.get("Allow")),
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
@@ -237,6 +237,14 @@ def _similar_route(request: Request) -> str:
     paths = [f"{prefix}{getattr(route, 'path', '')}" for route in request.app.router.routes]
     near = get_close_matches(request.url.path, paths, n=1, cutoff=_SIMILAR)
     return f"did you mean {near[0]}?" if near else f"{prefix}/docs lists the routes"
+
+
+def _wrong_method(request: Request, allowed: str | None) -> str:
+    """What is wrong with the method of a request. A browser sends OPTIONS for a page (CORS)."""
+    origin = request.headers.get("origin")
+    if request.method == "OPTIONS" and origin:
+        return f"{request.url.path}: pages of {origin} are not allowed; set --cors-origins {origin}"
+    return f"{request.url.path}: got {request.method}, expected {allowed}"
 
 
 def _without_slash(request: Request) -> str:

@@ -300,6 +300,13 @@ def test_an_unknown_route_names_a_similar_one(
     assert client.post(path).text.count(f"{path}: no such route or model; {similar}") == 1
 
 
+def test_a_page_of_another_origin_is_told_the_setting(client: httpx.Client) -> None:
+    origin = "http://localhost:3000"
+    response = client.options("/v1/models", headers={"Origin": origin})
+    assert response.status_code == 405
+    assert f"pages of {origin} are not allowed; set --cors-origins {origin}" in response.text
+
+
 def test_a_failed_step_ends_only_its_own_request() -> None:
     with fakes.running(fakes.fake_service(LIBRARY, poison=POISON)) as client:
         response = client.post("/generate", json={"prompt": [POISON]})
