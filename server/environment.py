@@ -25,8 +25,8 @@ def ignored_variables(variables: Iterable[str]) -> str | None:
     if not names:
         return None
     return (
-        f"{', '.join(names)}: ignored, because llama-server reads them; Hearth reads "
-        f"{variable_of('port')} for --port, and so on"
+        f"{', '.join(names)}: ignored: llama-server reads this; Hearth reads {variable_of('port')} "
+        "for --port, and so on"
     )
 
 
