@@ -262,17 +262,6 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         },
     ),
     (
-        "glm4v-images", "Glm4vConfig", GLM_TOWER,
-        {
-            "mrope": {
-                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
-                "rope_parameters": DEFAULT | {
-                    "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
-                },
-            },
-        },
-    ),
-    (
         "qwen25omni", "Qwen2_5OmniThinkerConfig", QWEN25_OMNI,
         {
             "thinker": {
@@ -339,6 +328,17 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
             "tie_word_embeddings": True,
         },
         {"lightonocr": {"model_type": "qwen3", "tie_word_embeddings": True}},
+    ),
+    (
+        "glm4v-images", "Glm4vConfig", GLM_TOWER,
+        {
+            "mrope": {
+                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
+                "rope_parameters": DEFAULT | {
+                    "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+                },
+            },
+        },
     ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
