@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import stat
 import subprocess
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
-from hearthd.server.terminal import history
+from hearthd.server.terminal import history, message_reader
+from hearthd.server.terminal.message_reader import MessageReader
 from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server.terminal.pseudo_terminal import COMMAND, ENVIRONMENT, Terminal
@@ -100,6 +103,40 @@ def test_a_block_is_one_message_and_continues_with_another_prompt(
     send(terminal, 'a """ b"""')
     leave(terminal)
     assert entries(tmp_path / "history") == ['the dog\na """ b']
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ('"""\nthe dog\na """ b"""\n', 'the dog\na """ b'),
+        ('/system """be\nshort"""\n', "/system be\nshort"),
+        ('"""the dog\n', "the dog"),  # the input ends in the block
+        ('the """ dog\n', 'the """ dog'),
+    ],
+)
+def test_a_block_ends_at_its_quotes(
+    typed: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    reader = MessageReader(pytest.fail)
+    assert reader.read() == message
+    with pytest.raises(EOFError):
+        reader.read()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_lines_that_come_at_once_are_one_message_without_marked_pastes(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pasted = ["the dog", "the fox"][:count]
+    typed = mock.Mock(side_effect=pasted)
+    monkeypatch.setenv(history.ENVIRONMENT, str(tmp_path / "history"))
+    monkeypatch.setattr(message_reader, "_line_editor", lambda: mock.Mock(__doc__="libedit"))
+    monkeypatch.setattr("select.select", lambda *_: (pasted[typed.call_count :], [], []))
+    monkeypatch.setattr("builtins.input", typed)
+    reader = MessageReader(pytest.fail)
+    assert reader.read() == "\n".join(pasted)
+    assert entries(tmp_path / "history") == ["\n".join(pasted)]
 
 
 @pytest.mark.nightly
