@@ -88,11 +88,13 @@ def _bake(
     A file says what it is. With a name, weights of another model are rejected.
     """
     given = flags.typed_values(BakeOptions, options)
-    named = _model(model, images=given.get("mmproj") != "none")
+    named = {"weights": model} if is_reference(model) else _model(model)
     if "weights" in named and "weights" in given:
         raise BadOption(
             f"--weights: got {given['weights']!r}, but MODEL names the weights, {model}; omit one"
         )
+    if is_reference(model):
+        named = {"weights": _downloaded(model, images=given.get("mmproj") != "none")}
     drafter = given.get("drafter")
     if isinstance(drafter, str) and is_reference(drafter):
         given["drafter"] = _downloaded(drafter, images=False, drafts=True)
@@ -104,15 +106,13 @@ def _bake(
     _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
 
 
-def _model(argument: str, *, images: bool) -> dict[str, Any]:
+def _model(argument: str) -> dict[str, Any]:
     """The options that MODEL sets; raises BadOption if it is not a name and does not exist.
 
     Raises NotABundle for a symbolic link to nothing, or a text that cannot be a path.
     """
     if argument in bakeable():
         return {"model": argument}
-    if is_reference(argument):
-        return {"weights": _downloaded(argument, images=images)}
     if is_stored(argument):
         return {"weights": find_stored(argument).path}
     path = bundle_home.typed_path(argument)
