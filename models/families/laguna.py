@@ -105,10 +105,10 @@ def from_hugging_face(data: ConfigJson) -> Config:
     heads = data.counts("num_attention_heads_per_layer", default=[fields["heads"]] * layers)
     shared = data.size("shared_expert_intermediate_size")
     fields |= {"routed": routed, "shared_ffn": shared}
-    return Config(**fields | _heads(heads, windows))
+    return Config(**fields | heads_by_kind(heads, windows))
 
 
-def _heads(by_layer: Sequence[int], windows: tuple[int | None, ...]) -> dict[str, Any]:
+def heads_by_kind(by_layer: Sequence[int], windows: tuple[int | None, ...]) -> dict[str, Any]:
     """Fields from the query heads of each layer; raises ConfigError for other differences."""
     windows = windows or (None,) * len(by_layer)
     if len(windows) != len(by_layer):
@@ -134,7 +134,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     layers = data.size("block_count", limit=MAX_LAYERS)
     windows = data.windows_by_layer(layers, _PERIOD, last=False)
     by_layer = data.by_layer("attention.head_count", layers)
-    heads = _heads(by_layer, windows)
+    heads = heads_by_kind(by_layer, windows)
     fields = two_ropes_from_gguf(data, heads=heads["heads"])
     fields = corrected_experts_from_gguf(data, fields)
     shared = data.size("expert_shared_feed_forward_length", default=fields["expert_ffn"])

@@ -135,6 +135,7 @@ COUNTS = {
     "refact": Counts(rotations=""),
     "phi3": Counts(products=4, stacked=False),
     "smallthinker": Counts(gate=("gated_silu", 0)),
+    "step35": Counts(rotations="norm_rope", gate=("gated_silu", 0), by_gate=1),
     "spark2_5": Counts(gate=("gated_silu", 0), by_gate=1),
     **dict.fromkeys(NORMED_HEADS, Counts(rotations="norm_rope")),
     **dict.fromkeys(
@@ -169,7 +170,7 @@ LAST_UNTURNED = ("afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "smol
 FIRST_UNTURNED = ("granite_swa", "granitemoe_swa", "smallthinker")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
-    "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
+    "deci": 1, "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
     "nemotron_h": 2, "nemotron_h_moe": 2,
 }  # fmt: skip
 
@@ -261,6 +262,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": 0 if per_layer.capped else attending * sequences,
     }
+    counts["matrix"] -= architecture == "deci"  # a layer has one in place of attention
     if architecture == "gemma3n":
         # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.
         counts["add_norm"] = whole + partial - 1

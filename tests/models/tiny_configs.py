@@ -191,6 +191,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "sum_offset": 1e-20, "factor": 2.5,
     },
     "pangu-embedded": {"attention_bias": True, "output_bias": True},
+    "step35": {
+        **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,
+        "local_rotary_width": 64, "local_rope_base": 1e3, "expert_limits": (0.2,) * 3,
+        "mlp_limits": (0.2, None, None),
+    },
     "phi2": {"rotary_width": 32, "tied": False, **_BIASES},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "plm": {**_LATENT, "query_rank": None},
@@ -223,6 +228,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mellum": {**_EXPERTS, "windows": (None, 40, None), "local_rope_base": 3e3},
     "olmo": {"clip": 2.0},
     "olmoe": _EXPERTS,
+    "deci": {
+        "key_heads": (1, None, 2), "linear": (False, True, False), "ffns": (64, 96, 96),
+    },
     "openelm": {"query_heads": (2, 4, 2), "key_heads": (1, 2, 1), "ffns": (64, 96, 96)},
     "orion": {"rotary_width": 64},
     "qwen3moe": _EXPERTS,

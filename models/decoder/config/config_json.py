@@ -113,6 +113,15 @@ class ConfigJson(TypedKeys):
         objects = self.section(key)
         return [objects.section(name) for name in objects._data]
 
+    def objects(self, key: str) -> list[ConfigJson]:
+        """The objects in a list."""
+        found = {
+            f"{key}[{index}]": ConfigJson(value, where=f"{self._prefix}{key}[{index}]")
+            for index, value in enumerate(self._list(key, dict))
+        }
+        self._sections |= found
+        return [*found.values()]
+
     def section(self, key: str) -> ConfigJson:
         """An object in this one."""
         value = self._value(key, dict, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hearthd.models.config import MAX_SIZE, ConfigError, require
 
@@ -98,11 +98,11 @@ class TypedKeys:
             return 0
         return default if value is None else self.size(key)
 
-    def by_layer(self, key: str, layers: int) -> list[int]:
-        """An integer from 1 for each layer; a file may have one for all of them."""
+    def by_layer(self, key: str, layers: int, *, least: Literal[0, 1] = 1) -> list[int]:
+        """An integer from `least` for each layer; a file may have one for all of them."""
         if not isinstance(self._data.get(key), list):
             return [self.size(key)] * layers
-        values: list[int] = self._list(key, int)
+        values: list[int] = self._list(key, int) if least else self.counts(key)
         if len(values) != layers:
             raise ConfigError(
                 f"{self._prefix}{key}: got {len(values)} numbers, expected {layers}, by layer"

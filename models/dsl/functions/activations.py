@@ -21,6 +21,7 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "leaky_relu",
+    "limited_swiglu",
     "log2",
     "log10",
     "log_softmax",
@@ -135,6 +136,17 @@ def clamped_swiglu(gate: Tensor, up: Tensor, *, limit: float, slope: float) -> T
     """
     bounded = ops.minimum(gate, ops.full_like(gate, limit))
     return (clamp(up, -limit, limit) + 1.0) * (bounded * sigmoid(bounded * slope))
+
+
+def limited_swiglu(gate: Tensor, up: Tensor, *, limit: float | None) -> Tensor:
+    """silu(gate), at most `limit`, times `up` within +-`limit`; None: without a limit.
+
+    The gate of Step 3.5 Flash (2026).
+    """
+    activated = silu(gate)
+    if limit is None:
+        return activated * up
+    return ops.minimum(activated, ops.full_like(activated, limit)) * clamp(up, -limit, limit)
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from tests.models.families.case_arguments import (
     EXPERTS,
     LATENT,
     LINEAR,
+    LLAMA3,
     LONGROPE,
     MINISTRAL_ROPE,
 )
@@ -42,6 +43,26 @@ COHERE_MOE: Mapping[str, Any] = {
     "prefix_dense_intermediate_size": 40, "mlp_layer_types": ["dense", *["sparse"] * 4],
     "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
 }  # fmt: skip
+
+
+def _nas(group: int | None, factor: float | None, *, linear: bool = False) -> dict[str, Any]:
+    """A layer of Nemotron-NAS."""
+    return {
+        "attention": {
+            "n_heads_in_group": group, "replace_with_linear": linear, "window_length": None,
+            "no_op": group is None and not linear, "num_sink_tokens": None, "sparsify": None,
+        },
+        "ffn": {
+            "ffn_mult": factor, "no_op": factor is None, "replace_with_linear": False,
+            "sparsify": None,
+        },
+    }  # fmt: skip
+
+
+NAS = {
+    "model_type": "nemotron-nas", "rope_theta": 5000.0, "intermediate_size": None,
+    "num_key_value_heads": None, "head_dim": None, "num_hidden_layers": 5,
+}  # fmt: skip
 LAGUNA: Mapping[str, Any] = {
     **EXPERTS, "shared_expert_intermediate_size": 36, "moe_routed_scaling_factor": 2.5,
     "num_hidden_layers": 5, "sliding_window": 40,
@@ -56,6 +77,36 @@ PHI_MOE: dict[str, Any] = {
     "num_local_experts": 7, "num_experts_per_tok": 2, "attention_bias": True,
     "lm_head_bias": True,
 }  # fmt: skip
+# As published files have them; the lists go on with a layer that predicts further tokens.
+STEP_ROPE = {key: value for key, value in LLAMA3.items() if key != "rope_theta"}
+STEP: Mapping[str, Any] = {
+    "num_hidden_layers": 5, "num_attention_groups": 2, "sliding_window": 40,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3, *["full_attention"] * 2],
+    "rope_theta": [5000.0, *[3000.0] * 3, 5000.0, 5000.0],
+    "partial_rotary_factors": [0.5, *[1.0] * 3, 0.5, 0.5], "num_nextn_predict_layers": 1,
+    "attention_other_setting": {
+        "attention_type": "sliding_attention", "num_attention_heads": 6, "head_dim": 12,
+        "num_attention_groups": 2, "true_head_dim": 12,
+    },
+    "swiglu_limits": [0.0, 0.0, 0.0, 0.2, 0.3, 0.0],
+    "swiglu_limits_shared": [0.2, 0.0, 0.0, 0.4, 0.0, 0.0],
+    "moe_layers_enum": "1,2,3,4", "moe_num_experts": 7, "moe_top_k": 3,
+    "moe_intermediate_size": 20, "share_expert_dim": 24, "moe_router_scaling_factor": 3.0,
+    "rope_scaling": STEP_ROPE,
+}  # fmt: skip
+STEP_FILE = {
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 56, "num_attention_heads": 4,
+    "head_dim": 12, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "max_seq_len": 512,
+    "use_moe": True, "norm_expert_weight": True, "moe_router_activation": "sigmoid",
+    "att_impl_type": "GQA", "use_head_wise_attn_gate": True, "use_moe_router_bias": True,
+    "need_fp32_gate": True, "yarn_only_types": ["full_attention"],
+    **STEP,
+}  # fmt: skip
+STEP_TOWER = {
+    "vision_config": {
+        "width": 24, "layers": 1, "heads": 2, "mlp_ratio": 2.0, "image_size": 10, "patch_size": 5,
+    },
+}  # fmt: skip
 HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
 # Each row: see `EXPERT_CASES`.
 AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
@@ -68,6 +119,19 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
     ("cohere2moe", "Cohere2MoeConfig", {
         "north": {**COHERE_MOE, "expert_selection_fn": "sigmoid", "num_shared_experts": 1},
         "alone": COHERE_MOE,
+    }),
+    ("deci", IN_TORCH, {
+        "nemotron": NAS | {
+            "block_configs": [
+                _nas(2, 1.0), _nas(None, 8.5), _nas(1, 4.0), _nas(None, None),
+                _nas(None, 2.0, linear=True),
+            ],
+        },
+        "attention_alone": NAS | {"block_configs": [*[_nas(2, 1.0)] * 2, *[_nas(1, None)] * 3]},
+        "deci": {
+            "model_type": "deci", "rope_theta": 1e4, "num_key_value_heads": None,
+            "num_key_value_heads_per_layer": [4, 2, 1], "tie_word_embeddings": True,
+        },
     }),
     ("deepseek", IN_TORCH, {
         "deepseek": {
@@ -168,6 +232,11 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
             "moe_primary_router_apply_softmax": True,
         },
     }),
+    ("step35", "Step3p7Config", {"step": STEP}, {
+        **STEP_FILE, "model_type": "step3p5", "text_config": None, "vision_config": None,
+        "image_token_id": None,
+    }, STEP_TOWER),
+    ("step35", "Step3p7Config", {"beside": STEP}, {"text_config": STEP_FILE}, STEP_TOWER),
     ("spark2_5", IN_TORCH, {
         "spark": SPARK,
         "tied": {**SPARK, "tie_word_embeddings": True, "num_key_value_heads": 1},

@@ -41,6 +41,14 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         local_rope_base=1e4, windows=(None, 512), experts=256, experts_per_token=8, expert_ffn=512,
         shared_ffn=512, factor=2.5, **CORRECTED,
     ),
+    # stepfun-ai/Step-3.5-Flash
+    "step35": decoder(
+        4096, 11264, 64, 8, 128, 128896,
+        rope_base=5e6, tied=False, local_heads=96, rotary_width=64, local_rotary_width=128,
+        local_rope_base=1e4, windows=(None, 512), experts=288, experts_per_token=8,
+        expert_ffn=1280, shared_ffn=1280, factor=3.0, expert_limits=(7.0, 7.0),
+        mlp_limits=(16.0, 16.0), **CORRECTED,
+    ),
     # inclusionAI/Ling-lite
     "ling1": decoder(
         2048, 5632, 16, 4, 128, 126464,

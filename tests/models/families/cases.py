@@ -102,15 +102,11 @@ def _row(
     config: str,
     arguments: Mapping[str, Mapping[str, Any]],
     published: Mapping[str, Any] = MappingProxyType({}),
+    tower: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Case]:
+    kind: Any = {"architecture": architecture, "config": config, "tower": tower}
     return [
-        Case(
-            name=name,
-            architecture=architecture,
-            config=config,
-            arguments=changes,
-            published=published,
-        )
+        Case(name=name, arguments=changes, published=published, **kind)
         for name, changes in arguments.items()
     ]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Each row: the architecture, the configuration's class in transformers, its arguments by case, and
-# `published` of these cases, if any.
+# `published` and `tower` of these cases, if any.
 EXPERT_CASES: Sequence[tuple[Any, ...]] = (
     ("afmoe", "AfmoeConfig", {
         "afmoe": {**AFMOE, "num_hidden_layers": 5},

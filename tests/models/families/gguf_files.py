@@ -25,6 +25,7 @@ from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from hearthd.models.families.phimoe import Config as PhiMoeConfig
+from hearthd.models.families.step35 import Config as StepConfig
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "arcee", "baichuan", "bailingmoe", "deepseek", "internlm2", "llama", "minicpm", "olmo",
+    "arcee", "baichuan", "bailingmoe", "deci", "deepseek", "internlm2", "llama", "minicpm", "olmo",
     "xverse", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
     "mistral3", "nanbeige", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
@@ -67,11 +68,11 @@ _ROTATES_NEIGHBORS = (
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
-    "vision_embedder", "vision_encoder", "vision_projection",
+    "vision_embedder", "vision_encoder", "vision_projection", "vit_large_projector",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Architectures whose norms get 1 added to their weights by the converter.
-_STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron")
+_STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "step35")
 
 
 def write_gguf(
@@ -103,16 +104,25 @@ def write_gguf(
             stored = name
         assert stored is not None, name
         writer.add_tensor(stored, _converted(name, values, architecture, config))
-    tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
-    if isinstance(config, Phi3Config | PhiMoeConfig):
-        tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
-        tables = {f"rope_{name}": divisors for name, divisors in tables.items()}
-    for table, divisors in tables.items():
+    for table, divisors in _rope_tables(architecture, config).items():
         if divisors:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     for key, by_layer in numbers.items():
         writer.add_array(f"xielu.{key}", by_layer)
     return written(writer, path)
+
+
+def _rope_tables(architecture: str, config: DecoderConfig) -> dict[str, tuple[float, ...]]:
+    """The tables of rotary divisors, by name; an empty one is not written."""
+    if isinstance(config, Phi3Config | PhiMoeConfig):
+        return {
+            "rope_factors_short": config.rope_divisors,
+            "rope_factors_long": config.long_divisors,
+        }
+    if isinstance(config, StepConfig):  # for all columns of a head
+        still = (config.local_rotary_width - config.rotary_width) // 2
+        return {"rope_freqs": (*config.rope_divisors, *[1.0] * still)}
+    return {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
 
 
 def add_byte_vocabulary(writer: Any, special: Sequence[str]) -> None:

@@ -197,6 +197,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         **window_keys(config),
     },
     "command-r": lambda config: {"logit_scale": config.logit_scale},
+    "deci": lambda config: {"rope.dimension_count": config.head_dim},
     "deepseek": _shared_experts,
     "deepseek2": deepseek2_keys,
     "deepseek32": indexed_keys,
@@ -294,6 +295,14 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         **({"attention.sliding_window": config.windows[1]} if config.windows else {}),
     },
     "spark2_5": lambda config: _two_ropes(config) | window_keys(config),
+    "step35": lambda config: {
+        **_sigmoids(config),
+        "attention.sliding_window": max(window or 0 for window in config.windows),
+        "attention.sliding_window_pattern": [window is not None for window in config.windows],
+        "rope.freq_base_swa": config.local_rope_base,
+        "swiglu_clamp_exp": [limit or 0.0 for limit in config.expert_limits],
+        "swiglu_clamp_shexp": [limit or 0.0 for limit in config.mlp_limits],
+    },
     "stablelm": lambda config: {
         "rope.dimension_count": config.rotary_width,
         "use_parallel_residual": False,

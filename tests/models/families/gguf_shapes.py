@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.latent_attention import LatentConfig
+from hearthd.models.families.deci import Config as DeciConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.jamba import Config as JambaConfig
 from hearthd.models.families.kimi_linear import Config as KimiConfig
@@ -34,6 +35,9 @@ def add_shape(writer: Any, architecture: str, config: DecoderConfig) -> None:
         return
     writer.add_feed_forward_length(_ffns(architecture, config))
     heads = [config.layer(index).heads for index in range(config.layers)]
+    if isinstance(config, DeciConfig):
+        present = zip(config.key_heads, config.linear, strict=True)
+        heads = [config.heads * bool(keys or is_linear) for keys, is_linear in present]
     writer.add_head_count(heads if len({*heads}) > 1 else config.heads)
     _add_heads(writer, architecture, config)
     writer.add_rope_freq_base(config.rope_base)
@@ -43,6 +47,8 @@ def _ffns(architecture: str, config: DecoderConfig) -> int | list[int]:
     """The widths of MLPs."""
     if isinstance(config, Gemma4Config | OpenElmConfig):
         return list(config.ffns)
+    if isinstance(config, DeciConfig):
+        return [ffn or 0 for ffn in config.ffns]
     if isinstance(config, NemotronConfig):
         widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
         return [widths.get(kind, 0) for kind in config.kinds]
@@ -66,6 +72,8 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
     key_width = value_width = config.head_dim
     if isinstance(config, Lfm2Config | GraniteHybridConfig | JambaConfig):
         kv_heads = [config.kv_heads * attends for attends in config.attends]
+    elif isinstance(config, DeciConfig):
+        kv_heads = [keys or 0 for keys in config.key_heads]
     elif isinstance(config, NemotronConfig):
         kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
     elif isinstance(config, Gemma4Config | OpenElmConfig):

@@ -15,6 +15,7 @@ RENAMED_PARTS = {
     "feed_forward.experts.w1": "mlp.experts.gate_proj",
     "feed_forward.experts.w2": "mlp.experts.down_proj",
     "feed_forward.experts.w3": "mlp.experts.up_proj",
+    "moe.router_bias": "exp_probs_b.bias",
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias",
     "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",

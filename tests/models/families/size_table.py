@@ -293,6 +293,11 @@ SIZES: Mapping[str, Size] = {
         768, 1, 1, 1, 2, 50288,
         kinds=("mamba", "mamba"), ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
     ),
+    # nvidia/Llama-3_3-Nemotron-Super-49B-v1
+    "deci": decoder(
+        8192, 28672, 64, 8, 128, 128256,
+        rope_base=5e5, tied=False, key_heads=(8, None), linear=(False, False), ffns=(28672, 5632),
+    ),
     # apple/OpenELM-270M
     "openelm": decoder(
         1280, 1024, 16, 4, 64, 32000,

@@ -70,6 +70,8 @@ def read(case: str, **changes: Any) -> Any:
         ),
         ("nanbeige-nanbeige", {"enable_mhc": True}, "enable_mhc = True"),
         ("phimoe-phimoe", {"num_experts_per_tok": 3}, "experts_per_token: got 3, supported is 2"),
+        ("step35-step", {"moe_layers_enum": "0,2,3,4"}, "expected all layers after some, up to 4"),
+        ("step35-step", {"layer_types": ["full_attention"] * 5}, "and sliding_attention for 5"),
         ("smallthinker-softmax", {"moe_layer_layout": [0] * 5}, "moe_layer_layout = "),
         ("gemma3n-gemma3n", {"altup_active_idx": 1}, "altup_active_idx = 1, supported is 0"),
         ("gemma3n-gemma3n", {"altup_num_inputs": 1}, "altup_num_inputs: got 1"),

@@ -104,6 +104,8 @@ COVERED = (
     ("nemotron-h", "native", "prefill_16"),
     ("nemotron-h-moe", "native", "prefill_16"),
     ("mellum2", "native", "prefill_16"),
+    ("deci", "native", "prefill_16"),
+    ("step35", "native", "prefill_16"),
     ("olmo", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),
     ("olmoe", "native", "prefill_16"),

@@ -14,6 +14,7 @@ from torch.nn.functional import gelu, relu
 from typing_extensions import override
 
 from tests.models.families.cases import random_tensors
+from tests.models.families.deci_torch import Deci
 from tests.models.families.torch_decoder import (
     MLP,
     Attention,
@@ -305,9 +306,11 @@ class BailingMoe(Decoder):
 # By `model_type`; the one of Ling 2.0, which is in bailing_torch.py, is told by its groups.
 MODELS: dict[str, type[Decoder]] = {
     "bailing_moe": BailingMoe,
+    "deci": Deci,
     "deepseek": Deepseek,
     "maincoder": Maincoder,
     "nanbeige": Nanbeige,
+    "nemotron-nas": Deci,
     "plm": Plm,
     "smallthinker": SmallThinker,
     "spark2_5": Spark,
