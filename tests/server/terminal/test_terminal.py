@@ -131,7 +131,7 @@ def test_a_model_is_not_taken_for_a_prompt(
     first_by_day(
         [
             ("the \udcff", 1, r'prompt: got "the \\udcff", expected text in UTF-8'),
-            ("", 2, "Invalid value: PROMPT is missing: standard input is empty."),
+            ("", 2, "PROMPT is missing: standard input is empty."),
         ]
     ),
 )
@@ -146,8 +146,8 @@ def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str
     ("arguments", "code", "message"),
     first_by_day(
         [
-            ((".", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
-            ((".", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
+            ((".", "x", "--temperature", "-1"), 2, "--temperature: .* greater than or equal to 0"),
+            ((".", "x", "--top-k", "many"), 2, "--top-k: .* valid integer"),
             ((".", "the dog " * 200), 1, "prompt is too long: 403 tokens > 127 maximum: "),
             ((".", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
         ]
