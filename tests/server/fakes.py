@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 import tokenizers
@@ -17,6 +17,7 @@ from typing_extensions import override
 from hearthd.bundle import (
     FORMAT,
     Compiler,
+    EntryPoint,
     Footprint,
     Golden,
     GoldenStep,
@@ -178,7 +179,7 @@ def manifest_of(
         entry_points=(),
         adapters=runtime.adapters,
         golden=golden_of(runtime),
-        footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={}),
+        footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={"image": 0, "sound": 0}),
     )
 
 
@@ -329,6 +330,10 @@ class ScriptedRuntime(FakeRuntime):
         return logits
 
 
+def _tower(kind: Literal["image", "sound"], rows: int) -> EntryPoint:
+    return EntryPoint(name=kind, kind=kind, batch=1, tokens=rows, keys=1)
+
+
 def fake_service(
     tokenizer: tokenizers.Tokenizer,
     *,
@@ -356,7 +361,9 @@ def fake_service(
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
-    manifest = replace(manifest, images=images, sound=sound)
+    towers = [_tower("image", fake.context)] if images else []
+    towers += [_tower("sound", fake.context)] if sound else []
+    manifest = replace(manifest, images=images, sound=sound, entry_points=tuple(towers))
     return LocalLanguageService(
         fake,
         wrapped,

@@ -39,7 +39,9 @@ class Transcript(BaseModel):
     """The text."""
 
     text: str = Field(description="The whole text.")
-    usage: DurationUsage | TokenUsage
+    usage: DurationUsage | TokenUsage = Field(
+        description="Seconds of the sound with Whisper, tokens with other models."
+    )
 
 
 class TranscriptSegment(BaseModel):
@@ -95,7 +97,9 @@ class TranscriptDone(NamedEvent):
 
     type: Literal["transcript.text.done"] = "transcript.text.done"
     text: str = Field(description="The whole text.")
-    usage: DurationUsage | TokenUsage
+    usage: DurationUsage | TokenUsage = Field(
+        description="Seconds of the sound with Whisper, tokens with other models."
+    )
 
 
 class TranscriptWriter:

@@ -29,7 +29,13 @@ FILE = Path(__file__).parents[2] / "golden" / "images.npz"
 
 def is_grid(case: Case) -> bool:
     """Whether the model of a case reads images of any size: see grid_images.py."""
-    return hasattr(ARCHITECTURES[case.architecture].model, "read_patches")
+    architecture = ARCHITECTURES[case.architecture]
+    if architecture.images is None:
+        return False
+    # A tower with a table of positions has an image size, too.
+    return "image_size" not in case.tower["vision_config"] or hasattr(
+        architecture.model, "read_patches"
+    )
 
 
 NAMES = tuple(

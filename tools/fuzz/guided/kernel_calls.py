@@ -18,6 +18,7 @@ import numpy as np
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.functions import CACHE_GROUP, KEY_BITS, VALUE_BITS
 from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
+from hearthd.models.dsl.fused.sketched_head import SKETCH
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.ops.matmul import DECODE_ROWS
@@ -98,6 +99,13 @@ def _two_parts(n: Numbers, v: Values) -> Call:
     inputs = [coarse, x, threshold, *arrays]
     more = {"replaces": True} if part is split.upper else {"step": split.step}
     return Call("linear_refined", inputs, attrs | more, rows=(0, 1, 2))
+
+
+def _sketch(n: Numbers, v: Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    columns = min(groups, 512) * GROUP  # of the largest sketch
+    inputs = [v.floats(rows, columns), *_matrix(v, SKETCH, blocks * ROWS, columns)]
+    return Call("linear_sketch", inputs, {}, rows=(0,))
 
 
 def _routed(n: Numbers, v: Values) -> Call:
@@ -293,7 +301,7 @@ def _adapted(n: Numbers, v: Values) -> Call:
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
     _int4_cache, _layer, _experts, _adapted, recurrence, convolution, _bf16,
-    router,
+    router, _sketch,
 )  # fmt: skip
 
 
