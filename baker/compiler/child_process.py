@@ -33,7 +33,7 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
 
 
 def killed_by(process: subprocess.Popen[bytes]) -> str:
-    """The reason that a process ended by itself without a message; "" unless a signal ended it."""
+    """Which signal ended a process that wrote no message, as a sentence; "" if none did."""
     status = process.returncode
     if status is None or status >= 0:
         return ""

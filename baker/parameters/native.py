@@ -121,7 +121,7 @@ def default_precision(
 
 
 def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
-    """A sentence on quantized tensors whose integers no storage holds; None if there are none."""
+    """A sentence on quantized tensors whose integers no storage holds; None without any."""
     types: collections.Counter[str] = collections.Counter()
     storages = set()
     for entry in located:

@@ -248,9 +248,9 @@ class TensorNames:
 
     def _interleaved(self, config: ModelConfig, module: str, *, gguf: bool) -> int:
         """`interleaved` of a module's tensor."""
-        in_turn = module.endswith(self.interleaved)
+        swapped = self.gguf_interleaved if gguf else self.folder_interleaved
         width = config.head_dim if self.head_width is None else self.head_width(config)
-        return width * (in_turn and (self.gguf_interleaved if gguf else self.folder_interleaved))
+        return width if swapped and module.endswith(self.interleaved) else 0
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool

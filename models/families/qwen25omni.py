@@ -122,7 +122,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the processor's settings: those of Qwen2.5-VL, with other names of tokens."""
+    """Read the processor's settings: Qwen2.5-VL's, with other names of tokens."""
     start, placeholder, end = "<|vision_bos|>", "<|IMAGE|>", "<|vision_eos|>"
     return replace(
         qwen25vl_images.image_input(config, data),

@@ -66,7 +66,7 @@ class LimitedMLP(MLP):
 
 
 class LimitedExperts(Experts):
-    """Experts of which each is such an MLP."""
+    """Experts; each is such an MLP."""
 
     def __init__(self, config: Config, limit: float | None) -> None:
         super().__init__(config)

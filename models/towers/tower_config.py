@@ -78,7 +78,7 @@ def patch_count(grid: Tensor) -> Tensor:
 
 
 def mixed_positions(table: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Embeddings (N, E) between those of a table (side^2, E), a row after the other.
+    """Embeddings (N, E) between the embeddings of a table (side^2, E), a row after the other.
 
     `down` and `across` f32 (N, side) are the weights of its rows and of its columns.
     """

@@ -193,7 +193,7 @@ def served_context(deployment: Deployment, manifest: LanguageManifest | EncoderM
 def served_sampling(
     deployment: Deployment, manifest: LanguageManifest | EncoderManifest
 ) -> dict[str, Any]:
-    """The defaults of sampling of a model; those of the server once it was loaded."""
+    """The defaults of sampling of a model; once it was loaded, with the server's."""
     if deployment.description is not None:
         return dict(deployment.description.sampling)
     return dict(manifest.sampling) if isinstance(manifest, LanguageManifest) else {}

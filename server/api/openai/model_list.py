@@ -38,7 +38,7 @@ class ModelSize(BaseModel):
         None, description="Seconds of the longest sound that the model reads."
     )
     sampling: dict[str, Any] = Field(
-        description="Defaults of sampling fields that are not those of the API."
+        description="Defaults of sampling fields that differ from the API's."
     )
 
 

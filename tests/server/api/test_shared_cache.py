@@ -1,4 +1,4 @@
-"""Which requests share the prefix cache: those of one API key, and of one `cache_salt`."""
+"""Requests share the prefix cache if they have the same API key and the same `cache_salt`."""
 
 from __future__ import annotations
 
