@@ -38,7 +38,7 @@ typedef struct {
 // has the lowest bits of integers of three or four, and a plane may have the highest.
 //
 // The group that comes `ahead` of one that is read is fetched, but none after `last`, which is 0 if
-// groups are not read in order.
+// groups are not read in order: into the second cache if `to_second`, else into the first.
 typedef struct {
     int bits;
     Grid grid;
@@ -47,6 +47,7 @@ typedef struct {
     int missing;
     const int8_t *values;
     size_t ahead, last;
+    int to_second;
 } Integers;
 
 // Where all groups of a block are read one after the other, the group that is fetched, or half as
@@ -65,10 +66,17 @@ INLINE void fetch_lines(const void *from, size_t bytes) {
         __builtin_prefetch((const char *)from + at, 0, FIRST_CACHE);
 }
 
+INLINE void fetch_lines_to_second(const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)from + at, 0, SECOND_CACHE);
+}
+
 // Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
 INLINE void fetch_group(const void *array, size_t bytes, size_t group, const Integers *of) {
     size_t ahead = bytes == GROUP * ROWS && of->ahead == AHEAD ? AHEAD / 2 : of->ahead;
-    if (of->last) fetch_lines((const char *)array + least(group + ahead, of->last) * bytes, bytes);
+    const char *from = (const char *)array + least(group + ahead, of->last) * bytes;
+    if (of->last && of->to_second) fetch_lines_to_second(from, bytes);
+    if (of->last && !of->to_second) fetch_lines(from, bytes);
 }
 
 // The bytes that a plane has in a group.

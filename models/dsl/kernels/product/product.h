@@ -132,14 +132,20 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
 
 #endif
 
+// From this number of rows, parts and scales together on, cells fill the first cache, and products
+// take longer than a group's bytes: those go to the second cache. Measured on Zen 4.
+enum { MANY_CELLS = 8 };
+
 // The sixteen outputs of a block of the matrix for each of `rows` rows, over the groups `begin` to
 // `end`. A row begins with its cell in `first`, and its next group is `step` cells later. Outputs
 // are added to unless `begin` is 0. `coarse` gets the outputs of the first parts of x alone, if it
 // is not 0. Meanwhile bytes are fetched, if `fetches` is not 0.
 INLINE void multiply_cells(const Activations *x, const size_t *first, size_t step, int rows,
-                           const Matrix *matrix, size_t block, size_t begin, size_t end,
+                           const Matrix *whole, size_t block, size_t begin, size_t end,
                            Cursor *fetches, float *coarse, float *out, size_t stride) {
-    int scales = matrix->halves ? 2 : 1;
+    int scales = whole->halves ? 2 : 1;
+    Matrix own = *whole, *matrix = &own;
+    own.integers.to_second = NEAREST == SECOND_CACHE && rows * PARTS * scales >= MANY_CELLS;
     int is_small = matrix->integers.bits < 8, count = rows < MAX_CELLS ? rows : MAX_CELLS;
     f32x16 sums[MAX_SHARING], coarse_sums[MAX_SHARING];
     Cursor cursor = {0};
