@@ -8,7 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from hearthd.runtime.system.interrupts import at_interrupt, end_process
-from hearthd.runtime.system.operating_system import KILL, apart_from_terminal, kill_children
+from hearthd.runtime.system.operating_system import (
+    KILL,
+    apart_from_terminal,
+    ending_with_this,
+    kill_children,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,11 +25,11 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
 
     A Ctrl-C in a terminal does not reach it. On Linux, the end of this process, even by SIGKILL,
     or of the thread that started it kills it, too. On Windows, the processes that it started are
-    not killed. `options` are as in Popen.
+    not killed. `options` are as in Popen. Products of NumPy in other threads have one thread
+    meanwhile (`ending_with_this`).
     """
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, **apart_from_terminal(), **options
-    ) as process:
+    options |= {"stdin": subprocess.DEVNULL, **apart_from_terminal(), **ending_with_this()}
+    with subprocess.Popen(command, **options) as process:
         try:
             with at_interrupt(lambda: kill(process)):
                 yield process

@@ -248,22 +248,29 @@ def processor_feature(number: int) -> bool:
 
 
 def apart_from_terminal() -> dict[str, Any]:
-    """Options of Popen for a child that Ctrl-C in a terminal does not reach.
-
-    On Linux, the end of this process, even by SIGKILL, or of the thread that starts the child kills
-    it, too.
-    """
+    """Options of Popen for a child that Ctrl-C in a terminal does not reach."""
     if sys.platform == "win32":
         from subprocess import CREATE_NEW_PROCESS_GROUP  # a quick test imports this module
 
         return {"creationflags": CREATE_NEW_PROCESS_GROUP}
+    return {"process_group": 0}
+
+
+def ending_with_this() -> dict[str, Any]:
+    """Options of Popen for a child that ends, on Linux, with this process, even by SIGKILL.
+
+    The end of the thread that starts the child kills it, too. Before the program starts, a copy of
+    this process runs Python. Meanwhile no other thread may multiply in NumPy with several threads:
+    OpenBLAS ends its threads before a process is copied, and the product waits for them for ever.
+    """
     parent = os.getpid()
-    dies = {"preexec_fn": lambda: _die_with_parent(parent)} if _prctl else {}
-    return {"process_group": 0, **dies}
+    return {"preexec_fn": lambda: end_with(parent)} if _prctl else {}
 
 
-def _die_with_parent(parent: int) -> None:
-    """Runs in the new process before its program starts."""
+def end_with(parent: int) -> None:
+    """Let this process end, on Linux, when its parent does."""
+    if not _prctl:
+        return
     _prctl(_PR_SET_PDEATHSIG, KILL)
     if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ class PullProgress:
 def pull_command(reference: str, name: str, home: Path) -> list[str]:
     """The command that pulls a reference such as hf:ORG/REPO, and bakes it into a folder."""
     options = ("--bake", "--json", "--name", name, "--home", str(home))
-    return [sys.executable, "-P", "-m", "hearthd", "pull", *options, "--", reference]
+    start = [sys.executable, "-P", "-m", "hearthd.child_command", str(os.getpid())]
+    return [*start, "pull", *options, "--", reference]
 
 
 async def pull(command: list[str]) -> AsyncGenerator[PullProgress | str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd import child_command
 from hearthd.bundle import MANIFEST
 from hearthd.server.api.ollama import manage
 from hearthd.server.app import Guards
@@ -147,8 +150,15 @@ time.sleep(600)
 def test_the_command_of_a_pull(tmp_path: Path) -> None:
     command = pull_command("hf:a/b", "a-b", tmp_path)
     assert command[0] == sys.executable
-    assert command[2:5] == ["-m", "hearthd", "pull"]
+    assert command[2:6] == ["-m", child_command.__name__, str(os.getpid()), "pull"]
     assert command[-2:] == ["--", "hf:a/b"]
+
+
+def test_a_pull_ends_with_the_server(tmp_path: Path) -> None:
+    command = pull_command("hf:a/b", "a-b", tmp_path)
+    command[4] = "1"  # not the parent
+    ended = subprocess.run(command, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b"")
 
 
 def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None:
