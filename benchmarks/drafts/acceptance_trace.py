@@ -45,16 +45,29 @@ class Trace:
             low, high = (later, high) if ratio < many / few else (low, later)
         return cls(min(few / _mean_power(low, DRAFTED[0]), 1.0), low)
 
-    def draws(self, seed: str, *, covered: float = 1.0) -> Iterator[tuple[bool, float]]:
+    def draws(
+        self, seed: str, *, covered: float = 1.0, resolution: float = 0.0
+    ) -> Iterator[tuple[bool, float]]:
         """For each token of a draft, whether it is right, and the probability that it is.
 
-        The fraction `covered` of the right tokens can be drafted at all.
+        The fraction `covered` of the right tokens can be drafted at all. Probabilities have a beta
+        distribution, whose variance is `resolution` of the variance of what is accepted: with 0
+        all are the mean, and with 1 each is 0 or 1.
         """
         numbers = random.Random(seed)
-        probability = self.first
+        mean = self.first
         while True:
+            probability = _spread(mean, resolution, numbers)
             yield numbers.random() < probability * covered, probability
-            probability = self.later
+            mean = self.later
+
+
+def _spread(mean: float, resolution: float, numbers: random.Random) -> float:
+    """A probability with this mean; its variance is `resolution` of mean (1 - mean)."""
+    if not 0 < resolution < 1 or not 0 < mean < 1:
+        return mean if resolution < 1 else float(numbers.random() < mean)
+    size = 1 / resolution - 1
+    return numbers.betavariate(mean * size, (1 - mean) * size)
 
 
 def _mean_power(base: float, count: int) -> float:

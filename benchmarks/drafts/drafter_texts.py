@@ -254,7 +254,7 @@ class Writer:
 
     async def _answer(self, engine: Engine, text: str, temperature: float) -> Answer:
         request = Request(
-            prompt=Prompt(self._ids(text)),
+            prompt=Prompt(self.ids(text)),
             max_tokens=self._max_tokens,
             sampling=SamplingOptions(temperature=temperature),
             seed=len(text),
@@ -264,7 +264,8 @@ class Writer:
         tokens = [(at, event.id) for at, event in events if isinstance(event, Token)]
         return Answer(tuple(token for _, token in tokens), tokens[-1][0] - tokens[0][0])
 
-    def _ids(self, text: str) -> tuple[int, ...]:
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of a prompt."""
         if self.template is None:
             return self.tokenizer.encode(text)
         return self.template.prompt([{"role": "user", "content": text}]).ids

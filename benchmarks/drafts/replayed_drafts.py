@@ -9,8 +9,9 @@ shape. So the answers are texts, pages of the documentation, and the drafter, wh
 draft, drafts the next tokens of the text or wrong ones, as often as a published trace says: see
 `acceptance_trace`. Everything else is the engine's: lookup in the prompt, the choice of the depth
 by measured times, verification and rollback. The drafter states the mean of the trace as the
-probability of each token, so a choice by the token, which a trained drafter allows, is not
-measured. The logit of the text's next token is raised above the others, with and without drafts.
+probability of each token. A trained drafter knows more: `confidence.py` measures how much, and
+--resolution spreads the probabilities, and what is accepted, as much around the same mean. The
+logit of the text's next token is raised above the others, with and without drafts.
 
 Prompts take turns with the kinds of text of the trace. Each prompt is answered with and without
 drafts, in turn; at a batch size of N, by N requests at once. A figure is the best of its rounds.
@@ -62,12 +63,8 @@ _PROMPT_TOKENS = 64
 BATCHES = (1, 2, 3, 4, 8)
 TEMPERATURES = (0.0, 1.0)
 KINDS = tuple(ACCEPTED)
-# The text's next token is e^16 times as likely as the most likely other one.
+# How much more likely the text's next token is than the others, in nats.
 _MARGIN = 16.0
-# The right tokens that a drafter without all rows of the head can draft. Of an MTP layer, they are
-# the first 65,536 of Qwen's vocabulary, 98 % of the tokens of English and of code
-# (docs/drafts.md). Synthetic weights have another one.
-_COVERED = 0.98
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,9 @@ class ReplayedRuntime:
     Every other call is the runtime's. All requests have the same prompt and the same answer.
     """
 
-    def __init__(self, runtime: Runtime, drafted: int, covered: float | None = None) -> None:
-        """`drafted` tokens of the vocabulary can be drafted; `covered` is their share of a text."""
-        self._runtime = runtime
-        usual = 1.0 if drafted == runtime.vocab_size else _COVERED
-        self._covered = usual if covered is None else covered
+    def __init__(self, runtime: Runtime, **draws: float) -> None:
+        """`draws` are keywords of Trace.draws."""
+        self._runtime, self._draws = runtime, draws
         self.text: tuple[int, ...] = ()  # the prompt and the answer
         self.temperature = 0.0
         self.trace = Trace(0.0, 0.0)
@@ -148,7 +143,7 @@ class ReplayedRuntime:
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """See DraftingReader."""
         drafted = self._runtime.draft(slot, token, position)
-        draws = self.trace.draws(f"{self.text[0]} {position}", covered=self._covered)
+        draws = self.trace.draws(f"{self.text[0]} {position}", **self._draws)
         for at, (is_right, probability) in zip(count(position + 1), draws):
             with self._timed("draft", 1, at - position):
                 if next(drafted, None) is None:
@@ -197,9 +192,9 @@ class Speeds:
 class Bench:
     """Answers prompts with a runtime; each answer has an engine of its own."""
 
-    def __init__(self, runtime: Runtime, drafted: int, covered: float | None = None) -> None:
+    def __init__(self, runtime: Runtime, **draws: float) -> None:
         """See ReplayedRuntime."""
-        self._replayed = ReplayedRuntime(runtime, drafted, covered)
+        self._replayed = ReplayedRuntime(runtime, **draws)
         self.costs = costs_of(runtime)
 
     @property
@@ -251,6 +246,15 @@ class Bench:
                 return [event async for event in generation.events() if isinstance(event, Token)]
 
         return await asyncio.gather(*(answer() for _ in range(batch)))
+
+
+def usual_coverage(drafted: int, vocab_size: int) -> float:
+    """The share of the right tokens that a drafter with these rows of the head can draft.
+
+    The rows of an MTP layer are the first 65,536 of Qwen's vocabulary, 98 % of the tokens of
+    English and of code (docs/drafts.md). Synthetic weights have another vocabulary.
+    """
+    return 1.0 if drafted == vocab_size else 0.98
 
 
 def page_texts(tokenizer: Tokenizer, number: int, length: int) -> list[tuple[int, ...]]:
@@ -337,8 +341,7 @@ def _cells(speeds: list[Speeds]) -> tuple[str, ...]:
     return f"{plain:.2f}", f"{drafted:.2f}", f"{drafted / plain:.2f}", fraction, per_step
 
 
-def main() -> None:
-    """Measure, print the tables and write the file."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -354,14 +357,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=physical_cores())
-    parser.add_argument(
-        "--covered",
-        type=float,
-        help="share of the text's tokens that can be drafted (default: 1, or 0.98 where the "
-        "drafter lacks rows of the head); docs/drafts.md has shares of sketches",
+    covered = (
+        "share of the text's tokens that can be drafted; docs/drafts.md has shares of sketches"
     )
+    parser.add_argument("--covered", type=float, help=covered)
+    explained = (
+        "share of what is accepted that probabilities explain, by confidence.py (default: 0)"
+    )
+    parser.add_argument("--resolution", type=float, default=0.0, help=explained)
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the tables and write the file."""
+    arguments = _arguments()
     machine = describe_machine(arguments.threads)
     manifest, runtime = open_bundle(arguments.bundle, threads=arguments.threads)
     if not runtime.has_drafter:
@@ -373,7 +383,8 @@ def main() -> None:
     length = _PROMPT_TOKENS + arguments.max_tokens
     texts = page_texts(tokenizer, arguments.prompts, length)
     batches = [batch for batch in arguments.batches if batch <= runtime.slots]
-    bench = Bench(runtime, manifest.draft_tokens, arguments.covered)
+    covered = arguments.covered or usual_coverage(manifest.draft_tokens, runtime.vocab_size)
+    bench = Bench(runtime, covered=covered, resolution=arguments.resolution)
     for drafts in (False, True):  # warm up
         bench.add(Speeds(), texts[0], 0.0, 1, Trace(1.0, 1.0), drafts=drafts)
     measured = measure(bench, texts, batches, arguments.rounds)

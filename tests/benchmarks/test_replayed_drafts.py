@@ -11,7 +11,15 @@ from typing_extensions import override
 
 from benchmarks.drafts import replayed_drafts
 from benchmarks.drafts.acceptance_trace import ACCEPTED, DRAFTED, Trace
-from benchmarks.drafts.replayed_drafts import Bench, Call, ReplayedRuntime, measure, tables
+from benchmarks.drafts.confidence import Drafted, resolution
+from benchmarks.drafts.replayed_drafts import (
+    Bench,
+    Call,
+    ReplayedRuntime,
+    measure,
+    tables,
+    usual_coverage,
+)
 from hearthd.server.engine.drafting.drafts import Costs
 from tests.fake_runtime import FakeRuntime
 
@@ -53,7 +61,7 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
         vocab_size=_TOKENS, context=256, slots=2, batch=2, chunk=64, verify_tokens=(2, 4),
         drafter="wrong",
     )  # fmt: skip
-    bench = Bench(runtime, _TOKENS)
+    bench = Bench(runtime)
     bench.costs = {1: Fixed(runtime.verify_tokens)}
     numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
     texts = [tuple(text) for text in numbers.tolist()]
@@ -74,7 +82,7 @@ def test_the_calls_of_an_answer_say_what_drafts_gain() -> None:
     runtime = FakeRuntime(
         vocab_size=_TOKENS, context=256, chunk=64, verify_tokens=(2, 4), drafter="wrong"
     )
-    bench = Bench(runtime, _TOKENS)
+    bench = Bench(runtime)
     bench.costs = {1: Fixed(runtime.verify_tokens)}
     text = tuple(np.random.default_rng(0).integers(_TOKENS, size=160).tolist())
     speeds = measure(bench, [text], (1,), rounds=2)[0.0, 1, 0]
@@ -100,12 +108,25 @@ class Drafting:
 
 @pytest.mark.parametrize(("drafted", "fraction"), [(_TOKENS, 1.0), (_TOKENS - 1, 0.98)])
 def test_tokens_that_a_drafter_lacks_are_not_drafted(drafted: int, fraction: float) -> None:
-    replayed = ReplayedRuntime(cast("Runtime", Drafting()), drafted)
+    covered = usual_coverage(drafted, _TOKENS)
+    replayed = ReplayedRuntime(cast("Runtime", Drafting()), covered=covered)
     replayed.text, replayed.trace = tuple(range(_TOKENS)), Trace(1.0, 1.0)
     drafts = [next(replayed.draft(0, position, position)) for position in range(900)]
     right = [token == position for position, (token, _) in enumerate(drafts, 1)]
     assert np.mean(right) == pytest.approx(fraction, abs=0.01)
     assert all(right) == (fraction == 1.0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_probabilities_explain_a_share_of_what_is_accepted(share: float) -> None:
+    trace = Trace(0.7, 0.7)
+    draws = [next(trace.draws(f"{seed}", resolution=share)) for seed in range(4 * _DRAFTS)]
+    probabilities = np.array([probability for _, probability in draws])
+    assert np.mean([is_right for is_right, _ in draws]) == pytest.approx(0.7, abs=0.015)
+    assert probabilities.mean() == pytest.approx(0.7, abs=0.01)
+    assert probabilities.var() == pytest.approx(share * 0.7 * 0.3, abs=0.005)
+    measured = resolution([Drafted(probability, is_right) for is_right, probability in draws])
+    assert measured == pytest.approx(share, abs=0.03)
 
 
 def test_the_texts_are_pages_of_the_documentation() -> None:
