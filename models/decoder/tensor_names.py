@@ -150,7 +150,7 @@ class TensorNames:
     masks        ends of the names of tensors that are causal masks, in older Hugging Face folders
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
-    optional     parts of a layer that files also hold of layers without them
+    optional     parts or parameters of a layer that files also hold of layers without them
     joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
@@ -381,20 +381,17 @@ class TensorNames:
         tokens. A head beside a tied table is a copy of it: baker/pipeline/recipe.py compares them.
         """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
-        optional = tuple(f".{name}" for part in self.optional for name in (part, self.gguf[part]))
+        files: list[Mapping[str, str]] = [{}, self.gguf, self.folder]
+        optional = tuple(f".{file.get(part, part)}" for part in self.optional for file in files)
         return (
             tensor in _HEADS
             or tensor.endswith((*_NOT_WEIGHTS, *self.masks))
-            or tensor.rpartition(".")[0].endswith(optional)
+            or any(name.endswith(optional) for name in (tensor, tensor.rpartition(".")[0]))
             or tensor.startswith((f"{DRAFTER_MODULE}.", *others, *_predicting_layers(names)))
         )
 
 
 def _predicting_layers(names: Collection[str]) -> set[str]:
     """The starts of the names of layers that predict further tokens."""
-    return {
-        name.partition(part)[0]
-        for part in ("nextn.", "eh_proj.")
-        for name in names
-        if f".{part}" in name
-    }
+    parts = ("nextn.", "eh_proj.")
+    return {name.partition(part)[0] for part in parts for name in names if f".{part}" in name}

@@ -220,22 +220,38 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
     return counts
 
 
+def _of_rwkv7(point: str, layers: int, sequences: int) -> dict[str, int]:
+    """As `expected`: layers without attention, whose MLPs read the token before too."""
+    mlps = layers - point.startswith("prefill")
+    counts = {
+        "matrix": 12 * layers + 2 * mlps - 2,  # the first layer needs no share of its own values
+        "embedding": 1,
+        "grouped_rms_norm": layers,
+        "squared_relu": mlps,
+        "row_before": 2 * layers * sequences,
+        "latest_inputs": 2 * layers * sequences,
+        "channel_delta_rule": layers * sequences,
+    }
+    has_head = not point.startswith(("prefill", "embed"))
+    return counts | ({"two_part_head": 1} if has_head else {})
+
+
 def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     """How often each rule applies: a fact of the architecture, and of what the entry point needs.
 
     A prefill needs of its last layer with keys and values those alone.
     """
     sequences = 2 if point == "decode_2" else 1
+    if architecture == "rwkv7":
+        return _of_rwkv7(point, layers, sequences)
     shared = 1 if architecture in SHARED_LAST else 0
     partial = 1 if point.startswith("prefill") else 0
-    whole = layers - shared - 1 if partial else layers
+    whole = layers - (shared + 1) * partial
     per_layer = COUNTS.get(architecture, Counts())
-    norm, norms = per_layer.norms
-    gate, gates = per_layer.gate
+    (norm, norms), (gate, gates) = per_layer.norms, per_layer.gate
     tables, matrices = per_layer.beside
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
-    convolutions = NOT_ATTENDING.get(architecture, recurrent)
-    attending = max(0, whole - convolutions)
+    attending = max(0, whole - (convolutions := NOT_ATTENDING.get(architecture, recurrent)))
     routed, shared_mlps = _routed(architecture, whole)
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,

@@ -165,6 +165,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "query_growth": 0.1, "original_context": 8,
     },
     "mamba": {"ssm_inner": 128, "ssm_state": 16, "step_rank": 32, "taps": 4, "state_eps": 1e-6},
+    "rwkv7": {
+        "kv_heads": 4, "decay_rank": 32, "rate_rank": 32, "value_rank": 32, "gate_rank": 32,
+    },
     "mamba2": {**_MAMBA, "kinds": ("mamba",) * 3},
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 
 # What llama.cpp's converter writes: no table of positions limits the context.
-_CONTEXT = 1 << 20
+UNLIMITED_CONTEXT = 1 << 20
 # The shape of attention and of an MLP that no layer has.
 _NO_ATTENTION: dict[str, Any] = {
     "ffn": 1, "heads": 1, "kv_heads": 1, "head_dim": 2, "rope_base": 1e4,
@@ -32,7 +32,7 @@ def recurrent_fields(data: ConfigJson) -> dict[str, Any]:
         **_NO_ATTENTION,
         "layers": data.size("num_hidden_layers", limit=MAX_LAYERS),
         "hidden": data.size("hidden_size"),
-        "max_context": data.size("max_position_embeddings", default=_CONTEXT),
+        "max_context": data.size("max_position_embeddings", default=UNLIMITED_CONTEXT),
         "vocab_size": data.size("vocab_size"),
         "norm_eps": data.number("layer_norm_epsilon", default=1e-5),
         "tied": data.flag("tie_word_embeddings", default=False),
@@ -49,7 +49,7 @@ def recurrent_fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
         **_NO_ATTENTION,
         "layers": data.size("block_count", limit=MAX_LAYERS),
         "hidden": data.size("embedding_length"),
-        "max_context": data.size("context_length", default=_CONTEXT),
+        "max_context": data.size("context_length", default=UNLIMITED_CONTEXT),
         "vocab_size": data.vocabulary_rows,
         "norm_eps": data.epsilon("layer_norm_rms"),
         "tied": not data.has_tensor("output.weight"),

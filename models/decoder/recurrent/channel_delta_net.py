@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
-from hearthd.models.decoder.recurrent.shared_layers import Bias, Rates
+from hearthd.models.decoder.recurrent.shared_layers import Bias, LowRank, Rates
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
@@ -54,18 +54,6 @@ class Taps(nn.Module):
 
     def __init__(self, channels: int, taps: int) -> None:
         self.weight = nn.parameter(channels, taps, dtype=DType.F32)
-
-
-class LowRank(nn.Module):
-    """b(a(x)), where a projects to few columns."""
-
-    def __init__(self, inputs: int, rank: int, outputs: int) -> None:
-        self.a_proj = nn.Linear(inputs, rank)
-        self.b_proj = nn.Linear(rank, outputs)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, inputs) -> (N, outputs)."""
-        return self.b_proj(self.a_proj(x))
 
 
 class KimiDeltaAttention(nn.Module):

@@ -13,6 +13,8 @@ from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.kv_cache import Span
     from hearthd.models.dsl.graph import Tensor
 
@@ -29,6 +31,28 @@ class CausalConv(nn.Module):
         before = span.before(states)
         mixed = f.causal_conv(before, x, self.weight, self.bias)
         return mixed, f.latest_inputs(states, span.positions, before, x, every=span.every)
+
+
+class LowRank(nn.Module):
+    """b(activation(a(x))), where a projects to few columns, and only b may have a bias."""
+
+    def __init__(
+        self,
+        inputs: int,
+        rank: int,
+        outputs: int,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        *,
+        bias: bool = False,
+    ) -> None:
+        self.a_proj = nn.Linear(inputs, rank)
+        self.b_proj = nn.Linear(rank, outputs, bias=bias)
+        self.activation = activation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, inputs) -> (N, outputs)."""
+        y = self.a_proj(x)
+        return self.b_proj(y if self.activation is None else self.activation(y))
 
 
 class Rates(nn.Module):

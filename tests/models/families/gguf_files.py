@@ -45,6 +45,7 @@ from tests.models.families.gguf_keys import (
 )
 from tests.models.families.gguf_latent import kimi_linear, latent
 from tests.models.families.gguf_mamba import MAMBA2_PARTS, falcon_scales, mamba, mamba2
+from tests.models.families.gguf_rwkv import rwkv7
 from tests.models.families.gguf_shapes import add_shape
 from tests.models.families.gguf_tensor_names import NAMED_AS, OWN_NAMES, RENAMED_PARTS
 
@@ -217,6 +218,9 @@ _CONVERTED = {
     "refact": refact,
 }
 
+# The same of all tensors, by architecture.
+_OF_MODELS = {"gemma3n": gemma3n, "rwkv7": rwkv7}
+
 
 def _by_shape(
     architecture: str, config: Any
@@ -234,8 +238,8 @@ def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
     """The tensors as the converter has them: Granite's as other architectures'."""
-    if architecture == "gemma3n":
-        yield from gemma3n(tensors)
+    if architecture in _OF_MODELS:
+        yield from _OF_MODELS[architecture](tensors)
         return
     is_granite = architecture.startswith("granite") and isinstance(config, ExpertsConfig)
     mlp = "mlp.shared_experts" if is_granite else "mlp"

@@ -32,6 +32,7 @@ from tests.models.families.gguf_mamba import (
     nemotron_keys,
     nemotron_moe_keys,
 )
+from tests.models.families.gguf_rwkv import rwkv7_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,14 +147,14 @@ def _two_ropes(config: Any) -> dict[str, Any]:
     }
 
 
-# Models without attention: their files have 0 heads, and an MLP with a width of 0.
-WITHOUT_ATTENTION = ("mamba", "mamba2")
+# Models without attention: their files have 0 heads.
+WITHOUT_ATTENTION = ("mamba", "mamba2", "rwkv7")
 # Those whose files have the matrix of keys and values that folders have.
 KEEPS_JOINED = ("minicpm3", "plm")
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
     "bloom", "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt",
-    "nemotron", "olmo", "orion", "phi2", "stablelm", "starcoder", "starcoder2",
+    "nemotron", "olmo", "orion", "phi2", "rwkv7", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3", "mistral4")
@@ -294,6 +295,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "expert_gating_func": 1 if config.scores == CHOSEN else 2,
         **({"attention.sliding_window": config.windows[1]} if config.windows else {}),
     },
+    "rwkv7": rwkv7_keys,
     "spark2_5": lambda config: _two_ropes(config) | window_keys(config),
     "step35": lambda config: {
         **_sigmoids(config),

@@ -30,7 +30,7 @@ def add_shape(writer: Any, architecture: str, config: DecoderConfig) -> None:
     if isinstance(config, ExpertsConfig):
         _add_experts(writer, architecture, config)
     if architecture in WITHOUT_ATTENTION:
-        writer.add_feed_forward_length(0)
+        writer.add_feed_forward_length(config.ffn if architecture == "rwkv7" else 0)
         writer.add_head_count(0)
         return
     writer.add_feed_forward_length(_ffns(architecture, config))

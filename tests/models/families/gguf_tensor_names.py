@@ -46,4 +46,5 @@ OWN_NAMES = (
     "attn_gate.weight",
     "attn_output.weight",
     "attn_qkv.weight",
+    "lerp_fused.weight",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.models.families.autumn_cases import IN_TORCH
 from tests.models.families.case_arguments import DEFAULT, MULTIPLIERS
 
 if TYPE_CHECKING:
@@ -43,15 +44,22 @@ _KIMI = {
 _MAMBA2 = {
     "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 10, "layer_norm_epsilon": 1e-3,
 }  # fmt: skip
-_JAMBA = {
-    "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 5,
-    "num_experts_per_tok": 2, "mamba_d_state": 10, "mamba_dt_rank": 5, "mamba_d_conv": 3,
-}  # fmt: skip
 # Keys of `SMALL` that files of models without attention do not have.
 _UNSAID = dict.fromkeys((
     "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_key_value_heads",
     "rms_norm_eps",
 ))  # fmt: skip
+# With heads as wide as published ones: kernels of llama.cpp read 64 columns at a time.
+RWKV7 = _UNSAID | {
+    "model_type": "rwkv7", "attn": None, "attn_mode": "chunk", "head_dim": 64, "norm_eps": 1e-5,
+    "hidden_size": 128, "intermediate_size": 56, "hidden_act": "sqrelu", "hidden_ratio": 4.0,
+    "norm_bias": True, "norm_first": True, "fuse_norm": False, "decay_low_rank_dim": 7,
+    "a_low_rank_dim": 9, "v_low_rank_dim": 5, "gate_low_rank_dim": 11, "value_dim": [128] * 3,
+}  # fmt: skip
+_JAMBA = {
+    "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 5,
+    "num_experts_per_tok": 2, "mamba_d_state": 10, "mamba_dt_rank": 5, "mamba_d_conv": 3,
+}  # fmt: skip
 
 # Each row: the architecture, the configuration's class in transformers, its arguments by case, and
 # `published` of its cases.
@@ -142,6 +150,13 @@ RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
         "groups": {
             **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0, "mamba_n_groups": 3,
             "mamba_d_conv": 3, "attention_bias": True,
+        },
+    }),
+    ("rwkv7", IN_TORCH, {
+        "rwkv7": RWKV7,
+        "tied": {
+            **RWKV7, "head_dim": 12, "hidden_size": 48, "norm_eps": 1e-3, "value_dim": [48] * 3,
+            "tie_word_embeddings": True,
         },
     }),
     ("nemotron_h", "NemotronHConfig", {

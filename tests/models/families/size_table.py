@@ -293,6 +293,11 @@ SIZES: Mapping[str, Size] = {
         768, 1, 1, 1, 2, 50288,
         kinds=("mamba", "mamba"), ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
     ),
+    # fla-hub/rwkv7-1.5B-world
+    "rwkv7": decoder(
+        2048, 8192, 32, 32, 64, 65536,
+        tied=False, decay_rank=96, rate_rank=96, value_rank=64, gate_rank=256,
+    ),
     # nvidia/Llama-3_3-Nemotron-Super-49B-v1
     "deci": decoder(
         8192, 28672, 64, 8, 128, 128256,

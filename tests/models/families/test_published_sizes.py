@@ -105,6 +105,7 @@ COVERED = (
     ("nemotron-h-moe", "native", "prefill_16"),
     ("mellum2", "native", "prefill_16"),
     ("deci", "native", "prefill_16"),
+    ("rwkv7", "native", "prefill_16"),
     ("step35", "native", "prefill_16"),
     ("olmo", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),

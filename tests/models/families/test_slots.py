@@ -57,6 +57,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "routed": (False, True, False, False), "scores": SIGMOID, "choice_bias": True,
         "sum_offset": 1e-20, "factor": 2.5,
     },
+    "rwkv7": {"kv_heads": 4, "decay_rank": 5, "rate_rank": 6, "value_rank": 7, "gate_rank": 9},
     "qwen3next": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},
     "qwen35": _DELTA_NET,
     "qwen35moe": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from tests.models.families.cases import random_tensors
 from tests.models.families.deci_torch import Deci
+from tests.models.families.rwkv7_torch import Rwkv7
 from tests.models.families.torch_decoder import (
     MLP,
     Attention,
@@ -312,6 +313,7 @@ MODELS: dict[str, type[Decoder]] = {
     "nanbeige": Nanbeige,
     "nemotron-nas": Deci,
     "plm": Plm,
+    "rwkv7": Rwkv7,
     "smallthinker": SmallThinker,
     "spark2_5": Spark,
 }
