@@ -154,7 +154,7 @@ class Settings(BaseSettings, SamplingParameters):
         "Model",
         None,
         "Jinja source of a chat template, in place of the bundle's, or the name of one: chatml, "
-        "command-r, gemma, llama3, phi3 or zephyr.",
+        "command-r, gemma, llama3, phi3, rwkv-world or zephyr.",
         min_length=1,
     )
     chat_template_file: Path | None = _setting(

@@ -42,6 +42,11 @@ NAMED_TEMPLATES = {
     + r"{{ '<|' + message.role + '|>\n' + message.content + '<|end|>\n' }}"
     + _ANSWER
     + r"{{ '<|assistant|>\n' }}{% endif %}",
+    "rwkv-world": _EACH
+    + r"""{{ {'system': 'System: ', 'assistant': 'Assistant: '}[message.role] | default('User: ') }}
+    {{- message.content | trim + '\n\n' }}"""
+    + _ANSWER
+    + r"{{ 'Assistant:' }}{% endif %}",
     "zephyr": _EACH
     + r"{{ '<|' + message.role + '|>\n' + message.content + '<|endoftext|>\n' }}"
     + _ANSWER

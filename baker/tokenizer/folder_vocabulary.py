@@ -1,10 +1,10 @@
 """The tokenizer of a Hugging Face folder without tokenizer.json, from the files of older ones.
 
 A folder has tokenizer.model, a vocabulary of SentencePiece, Mistral's tekken.json, vocab.json and
-merges.txt, BERT's vocab.txt, or XLM-RoBERTa's sentencepiece.bpe.model. They are converted as the
-vocabulary of a GGUF file is, and give the tokens of transformers 5; a tokenizer.model of unigrams
-gives SentencePiece's, since transformers 5 reads it as BPE. The third form does not say how texts
-are split into words: only Qwen's tokenizer is known by its name.
+merges.txt, BERT's vocab.txt, XLM-RoBERTa's sentencepiece.bpe.model, or RWKV's text file. They are
+converted as the vocabulary of a GGUF file is, and give the tokens of transformers 5; a
+tokenizer.model of unigrams gives SentencePiece's, since transformers 5 reads it as BPE. The third
+form does not say how texts are split into words: only Qwen's tokenizer is known by its name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 from hearthd.baker.tokenizer.encoder_vocabulary import wordpiece_of
 from hearthd.baker.tokenizer.folder_template import TEKKEN
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
+from hearthd.baker.tokenizer.longest_tokens import read_rwkv_vocabulary
 from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
 from hearthd.baker.tokenizer.tekken import read_tekken
 from hearthd.baker.tokenizer.vocabulary_fields import (
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
 
 _SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
 _WORDPIECE, _UNIGRAMS = "vocab.txt", "sentencepiece.bpe.model"
+RWKV_VOCABULARY = "rwkv_vocab_v20230424.txt"
 _CONFIG, _ADDED, _SPECIAL = (
     "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
 )  # fmt: skip
 VOCABULARY_FILES = (
-    _SENTENCEPIECE, TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _UNIGRAMS, _ADDED, _SPECIAL,
+    _SENTENCEPIECE, TEKKEN, _VOCABULARY, _MERGES, _WORDPIECE, _UNIGRAMS, RWKV_VOCABULARY, _ADDED,
+    _SPECIAL,
 )  # fmt: skip
 # Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
 _RULES = {"Qwen2Tokenizer": "qwen2"}
@@ -55,7 +58,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def has_vocabulary(folder: Path) -> bool:
     """Whether a folder has the files of a tokenizer that can be converted."""
     names = {path.name for path in folder.iterdir()}
-    alone = {_SENTENCEPIECE, TEKKEN, _WORDPIECE, _UNIGRAMS}
+    alone = {_SENTENCEPIECE, TEKKEN, _WORDPIECE, _UNIGRAMS, RWKV_VOCABULARY}
     return bool(alone & names) or {_VOCABULARY, _MERGES} <= names
 
 
@@ -68,6 +71,9 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
             tokenizer = _sentencepiece(path, config)
         elif (path := folder / TEKKEN).exists():
             return read_tekken(path)
+        elif (path := folder / RWKV_VOCABULARY).exists():
+            names = (token.content for token, id_ in _added_tokens(folder, config) if id_ == 0)
+            tokenizer = _converted(path, read_rwkv_vocabulary(path, next(names, "<s>")))
         elif (path := folder / _MERGES).exists():
             tokenizer = _byte_bpe(folder, config)
         elif (path := folder / _WORDPIECE).exists():

@@ -3,8 +3,9 @@
 The types, by llama.cpp's names, are `llama`, SentencePiece BPE, whose merges are not in the file
 and are reconstructed here; `gemma4`, the same with merges in the file; `gpt2`, BPE over bytes,
 whose merges are in the file, but only a name of the rule that splits text into words; `t5`,
-SentencePiece's unigrams, which encoders have with the words of XLM-RoBERTa; and for encoders
-`bert`, WordPiece, and `whitespace`, BPE over the characters between spaces.
+SentencePiece's unigrams, which encoders have with the words of XLM-RoBERTa; `rwkv`, whose tokens
+are the longest ones; and for encoders `bert`, WordPiece, and `whitespace`, BPE over the characters
+between spaces.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 
 from hearthd.baker.tokenizer.encoder_vocabulary import unigram, wordpiece
+from hearthd.baker.tokenizer.longest_tokens import longest_tokens
 from hearthd.baker.tokenizer.unused_merges import used_merges
 from hearthd.baker.tokenizer.vocabulary_fields import (
     CHARACTER_MAP,
@@ -333,6 +335,9 @@ def merges_of(
     return [(token[:-minus_cut], token[-minus_cut:]) for _, minus_cut, _, token in merges]
 
 
-_MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4, "t5": _unigrams}
+_MAKE = {
+    "llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4, "t5": _unigrams,
+    "rwkv": longest_tokens,
+}  # fmt: skip
 _MAKE_FOR_ENCODERS = {"bert": wordpiece, "t5": unigram, "whitespace": _whitespace_bpe}
 SUPPORTED_TYPES = tuple({**_MAKE, **_MAKE_FOR_ENCODERS})

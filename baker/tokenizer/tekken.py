@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from hearthd.baker.tokenizer.gguf_vocabulary import convert
-from hearthd.baker.tokenizer.vocabulary_fields import CONTROL, NORMAL
+from hearthd.baker.tokenizer.vocabulary_fields import CONTROL, NORMAL, byte_characters
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError
 
@@ -46,14 +46,14 @@ def read_tekken(path: Path) -> Tokenizer:
         words, bos = _split(data["config"]["pattern"]), special.index(_BOS)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{path} is not a tekken.json that is supported: {error!r}") from error
-    names = {token: _name(token) for token in tokens}
+    names = {token: byte_characters(token) for token in tokens}
     merges = [f"{names[left]} {names[right]}" for left, right in _merges(tokens)]
     try:
         tokenizer = convert(
             {
                 "tokenizer.ggml.model": "gpt2",
                 "tokenizer.ggml.pre": "tekken",
-                "tokenizer.ggml.tokens": [*special, *map(_name, tokens)],
+                "tokenizer.ggml.tokens": [*special, *map(byte_characters, tokens)],
                 "tokenizer.ggml.token_type": [CONTROL] * len(special) + [NORMAL] * len(tokens),
                 "tokenizer.ggml.merges": merges,
                 "tokenizer.ggml.bos_token_id": bos,
@@ -97,19 +97,3 @@ def _merges(tokens: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
         splits = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
         known = [split for split in splits if split[0] in ranks and split[1] in ranks]
         yield from sorted(known, key=lambda split: (ranks[split[0]], ranks[split[1]]))
-
-
-def _characters() -> dict[int, str]:
-    """The character that represents each byte in GPT-2's vocabulary: itself if it is printable."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {
-        byte: chr(256 + index) for index, byte in enumerate(others)
-    }
-
-
-_CHARACTERS = _characters()
-
-
-def _name(token: bytes) -> str:
-    return "".join(_CHARACTERS[byte] for byte in token)

@@ -21,11 +21,13 @@ from hearthd.baker.tokenizer.folder_template import (
     read_optional,
 )
 from hearthd.baker.tokenizer.folder_vocabulary import (
+    RWKV_VOCABULARY,
     VOCABULARY_FILES,
     folder_tokenizer,
     has_vocabulary,
 )
 from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
+from hearthd.baker.tokenizer.longest_tokens import turn_end
 from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, path_of, read_text
@@ -33,6 +35,7 @@ from hearthd.bundle import TOKENIZER, SpecialTokens
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.bundle.parsing.text_files import reason
 from hearthd.text import tokenizer_json as reader
+from hearthd.text.named_templates import NAMED_TEMPLATES
 from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 
@@ -167,7 +170,8 @@ def chat_template(source: WeightSource) -> str | None:
     if source.folder is not None:
         return folder_template(source.folder)
     template = source.metadata().get("tokenizer.chat_template")
-    return template if isinstance(template, str) else None
+    # Older files of RWKV have the name that llama.cpp knows its template by.
+    return NAMED_TEMPLATES.get(template, template) if isinstance(template, str) else None
 
 
 def _special_tokens(source: WeightSource, library: Library, template: str) -> SpecialTokens:
@@ -296,6 +300,8 @@ def _folder_specials(folder: Path, id_of: Mapping[str, int]) -> tuple[int | None
     files = [read_optional(folder / GENERATION_CONFIG), config, config.get("text_config")]
     ids = (_ids(file.get("eos_token_id")) for file in files if isinstance(file, dict))
     eos = next(filter(None, ids), _ids_by_name(tokenizer_config.get("eos_token"), id_of))
+    if (folder / RWKV_VOCABULARY).exists():
+        eos = [*eos, *turn_end(id_of)]
     bos = _ids_by_name(tokenizer_config.get("bos_token"), id_of)
     return (bos[0] if bos else None), eos
 

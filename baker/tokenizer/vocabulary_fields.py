@@ -112,3 +112,20 @@ def read_value(metadata: Mapping[str, object], name: str, type_: type[T]) -> T:
             f"tokenizer.ggml.{name} is {value!r:.80}, expected a value of type {type_.__name__}"
         )
     return value
+
+
+def _characters() -> dict[int, str]:
+    """The character that represents each byte in GPT-2's vocabulary: itself if it is printable."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + index) for index, byte in enumerate(others)
+    }
+
+
+_CHARACTERS = _characters()
+
+
+def byte_characters(token: bytes) -> str:
+    """The characters that represent bytes in GPT-2's vocabulary."""
+    return "".join(_CHARACTERS[byte] for byte in token)

@@ -234,8 +234,8 @@ UNIGRAMS: dict[str, Any] = {
         ({"unknown_token_id": 4}, "unknown_token_id is 4, but there are 4 tokens"),
         ({"eos_token_id": None}, "eos_token_id is missing; convert "),
         (
-            {"model": "rwkv"},
-            "'rwkv' is not supported, only .*, 'gemma4', 't5', 'bert', 'whitespace'; use",
+            {"model": "plamo2"},
+            "'plamo2' is not supported, only .*, 't5', 'rwkv', 'bert', 'whitespace'; use",
         ),
         ({"model": "bert"}, "cls_token_id is 101, but there are 4 tokens"),
     ],
@@ -248,7 +248,7 @@ def test_an_unsupported_vocabulary_is_rejected(change: dict[str, object], messag
 
 
 def test_decoders_have_no_vocabulary_of_encoders() -> None:
-    with pytest.raises(TokenizerError, match=r"'bert' is not supported, .*, 'gemma4', 't5'; use"):
+    with pytest.raises(TokenizerError, match=r"'bert' is not supported, .*, 't5', 'rwkv'; use"):
         convert(UNIGRAMS | {"tokenizer.ggml.model": "bert"})
 
 

@@ -190,7 +190,7 @@ FILES = {
     "qwen35moe_images": File(varies="qwen35_images"),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "refact": File(templates=("chatml",)),
-    "rwkv7": File(),
+    "rwkv7": File(tokenizer=("rwkv",)),
     "seed_oss": File(varies="llama", templates=("chatml",)),
     "smallthinker": File(templates=("chatml",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),

@@ -53,6 +53,8 @@ RENDERED = {
     "<|start_header_id|>assistant<|end_header_id|>\n\n",
     "phi3": "<|system|>\n Be brief. <|end|>\n<|user|>\nHello<|end|>\n<|assistant|>\n"
     "Hi there<|end|>\n<|user|>\n Name a\ncolour <|end|>\n<|assistant|>\n",
+    "rwkv-world": "System: Be brief.\n\nUser: Hello\n\nAssistant: Hi there\n\n"
+    "User: Name a\ncolour\n\nAssistant:",
     "zephyr": "<|system|>\n Be brief. <|endoftext|>\n<|user|>\nHello<|endoftext|>\n<|assistant|>\n"
     "Hi there<|endoftext|>\n<|user|>\n Name a\ncolour <|endoftext|>\n<|assistant|>\n",
 }
@@ -147,7 +149,10 @@ def test_templates_have_names(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("chatmll", "chat_template: got 'chatmll', expected .* phi3, zephyr; did you mean chatml"),
+        (
+            "chatmll",
+            "chat_template: got 'chatmll', expected .* rwkv-world, zephyr; did you mean chatml",
+        ),
         ("ChatML", "; did you mean chatml"),
         ("xyz", "expected the source of a template, .*zephyr$"),
         ("{folder}/chat.jinja", "zephyr; for a file: --chat-template-file {folder}/chat.jinja$"),
