@@ -21,7 +21,8 @@ from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.tuning.checkpoint import CheckpointError
 from hearthd.baker.tuning.examples import BadExample
 from hearthd.baker.tuning.training_program import DivergedError
-from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
+from hearthd.baker.tuning.tune_request import TuneError, TuneRequest
+from hearthd.baker.tuning.tuning import tune
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle import bundle_home, kept_bundles
 from hearthd.bundle.bundle_home import is_bundle

@@ -16,8 +16,10 @@ from hearthd.baker.tuning.training_program import (
     training_program,
     with_frozen_weights,
 )
+from hearthd.baker.tuning.tune_request import TuneError
 from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.decoder.next_token_loss import answer_loss_graph
+from hearthd.models.dsl.types import DslError
 from hearthd.models.lora.training import adapted
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class LoraTask(TrainingTask):
 
     @override
     def traced(self, options: TrainingOptions) -> TrainingProgram:
-        """As in TrainingTask; raises DslError also for a projection without a product."""
+        """As in TrainingTask; raises TuneError for a projection without a product."""
         model = self.architecture.model(self.config)
         parameters = model.parameters()
         losses, trained, checks = [], [], []
@@ -59,7 +61,10 @@ class LoraTask(TrainingTask):
                 length=shape.length,
                 rows=shape.rows,
             )
-            loss, adapters = adapted(graph, parameters, self.lora)
+            try:
+                loss, adapters = adapted(graph, parameters, self.lora)
+            except DslError as error:
+                raise TuneError(f"--targets: {error}") from error
             losses.append(loss)
             trained.append(adapters)
             if options.validated and self.lora.dropout:

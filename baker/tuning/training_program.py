@@ -235,8 +235,11 @@ class Trainer:
         self._sums = self._zeros
 
     def adapters(self) -> dict[str, Array]:
-        """Copies of the adapter's matrices, by name."""
-        return self._arrays(self._traced.adapters, self._adapters)
+        """Copies of the adapter's matrices, by name; raises DivergedError unless all are finite."""
+        arrays = self._arrays(self._traced.adapters, self._adapters)
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise DivergedError("the adapter has values that are not finite; lower --learning-rate")
+        return arrays
 
     def state(self) -> dict[str, Array]:
         """Copies of the optimizer's state, by name."""
@@ -269,4 +272,4 @@ class Trainer:
 
 
 class DivergedError(Exception):
-    """The loss is not finite any more."""
+    """The loss or an adapter is not finite any more."""

@@ -28,7 +28,9 @@ from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.tuning.lora_task import LoraTask
 from hearthd.baker.tuning.training_program import Trainer, TrainingOptions, compile_program
+from hearthd.baker.tuning.tune_request import TuneError
 from hearthd.bundle import MANIFEST, megabytes, record_file
+from hearthd.models.config import MAX_SIZE
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
 from hearthd.runtime.system.free_memory import free_memory
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
     from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask
+    from hearthd.baker.tuning.tune_request import TuneRequest
     from hearthd.baker.tuning.tuning_report import TuningReport
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
@@ -56,55 +59,6 @@ if TYPE_CHECKING:
 _PRECISION = "bf16"
 # Tells the random numbers of dropout from other random numbers.
 _DROPOUT = (1 << 31) + 1
-
-
-class TuneError(Exception):
-    """An option is invalid, or a run cannot start; the message says why."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest:
-    """A run: what decides its result, and after `max_memory` what does not.
-
-    drafter        whether a drafter is tuned in place of an adapter
-    weights        GGUF file, Hugging Face folder or bundle; None: the model's package
-    dropout        share of the inputs of A that are replaced by 0 in each batch
-    steps          None: the steps of `epochs` epochs
-    warmup         steps of rising learning rate; None: a tenth of all steps
-    batch          examples that are read at once
-    accumulate     batches per step
-    validation     share of the examples that are not learned
-    patience       validations without a lower loss that end the run; None: no early stop
-    validate_every steps between validations; None: an epoch
-    save_every     steps between checkpoints
-    max_memory     bytes; None: no limit. Gradients compute values again if they need more otherwise
-    """
-
-    model: str
-    data: Path
-    out: Path
-    drafter: bool = False
-    weights: Path | None = None
-    rank: int = 8
-    alpha: float = 16.0
-    dropout: float = 0.0
-    targets: tuple[str, ...]
-    epochs: int = 3
-    steps: int | None = None
-    batch: int = 4
-    accumulate: int = 2
-    learning_rate: float = 5e-4
-    warmup: int | None = None
-    decay: float = 0.0
-    max_norm: float = 1.0
-    max_length: int = 512
-    truncate: bool = False
-    validation: float = 0.0
-    validate_every: int | None = None
-    patience: int | None = None
-    seed: int = 0
-    save_every: int = 20
-    max_memory: int | None = None
 
 
 # Fields of a request that may differ when a run goes on: the others are recorded.
@@ -176,9 +130,13 @@ def _prepared(request: TuneRequest) -> _Run:
     if request.patience is not None and not held_out:
         raise TuneError("--patience needs --validation, the share of examples to measure by")
     learned = [examples[i] for i in sorted(order[held_out:])]
-    shapes = batches.buckets(examples, request.batch)
+    shapes = batches.buckets(examples, min(request.batch, len(examples)))
     epoch = batches.steps_per_epoch(learned, shapes, accumulate=request.accumulate)
     steps = request.steps or request.epochs * epoch
+    if steps > MAX_SIZE:
+        raise TuneError(
+            f"got {steps} steps, expected at most {MAX_SIZE}; lower --steps or --epochs"
+        )
     return _Run(
         request=request,
         source=source,
@@ -202,6 +160,13 @@ def _task(
     if request.drafter:
         head_tokens = frequent_tokens(learned, config.vocab_size)
         return DrafterTask(architecture=architecture, config=config, head_tokens=head_tokens)
+    shapes = (weight.shape for weight in architecture.model(config).parameters().values())
+    largest = max(max(shape) for shape in shapes)
+    if request.rank > largest:
+        raise TuneError(
+            f"--rank: got {request.rank}, expected at most {largest}, the largest size of a matrix "
+            "of this model"
+        )
     lora = Lora(
         rank=request.rank, alpha=request.alpha, projections=request.targets, dropout=request.dropout
     )

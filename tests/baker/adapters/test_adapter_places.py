@@ -15,7 +15,7 @@ from hearthd.baker.compare.sides.prediction import FullPrediction
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.tuning import tuning
-from hearthd.baker.tuning.tuning import TuneRequest
+from hearthd.baker.tuning.tune_request import TuneRequest
 from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.models.catalog import ARCHITECTURES

@@ -13,7 +13,7 @@ from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.batches import Bucket
 from hearthd.baker.tuning.lora_task import LoraTask
 from hearthd.baker.tuning.training_program import TrainingOptions
-from hearthd.baker.tuning.tuning import TuneError, TuneRequest
+from hearthd.baker.tuning.tune_request import TuneError, TuneRequest
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.models.catalog import ARCHITECTURES

@@ -18,7 +18,7 @@ from tests.baker.small_gemma import small_gemma
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.baker.tuning.tuning import TuneRequest
+    from hearthd.baker.tuning.tune_request import TuneRequest
 
 
 @pytest.fixture

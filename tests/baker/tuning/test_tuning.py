@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -20,8 +21,8 @@ from rich.console import Console
 from hearthd.baker.adapters.adapter import read_adapter
 from hearthd.baker.tuning import batches, tuning
 from hearthd.baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
-from hearthd.baker.tuning.training_program import compile_program
-from hearthd.baker.tuning.tuning import TuneError, TuneRequest
+from hearthd.baker.tuning.training_program import DivergedError, Trainer, compile_program
+from hearthd.baker.tuning.tune_request import TuneError, TuneRequest
 from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
 from hearthd.bundle import PARAMETERS, VMFB
 from hearthd.bundle.lora.adapter_folder import TENSORS
@@ -260,9 +261,28 @@ def test_a_run_that_cannot_start_says_why(folder: Path, run: Callable[[TuneReque
         ({"max_memory": 100_000_000}, r"--max-memory: tuning needs about 2\d\d.* MB, and 100.0 MB"),
         ({"patience": 2}, "--patience needs --validation"),
         ({"validation": 0.99}, "leave none to learn"),
+        ({"learning_rate": float("nan")}, "--learning-rate: got nan, expected a finite number ab"),
+        ({"max_norm": 0.0}, r"--max-norm: got 0\.0, expected a finite number above 0"),
+        ({"alpha": float("inf")}, "--alpha: got inf, expected a finite number"),
+        ({"steps": 10**18}, "got 10{18} steps, expected at most 2147483647"),
+        ({"rank": 10**6}, r"--rank: got 10{6}, expected at most \d+, the largest size"),
+        ({"targets": ("x_proj",)}, "--targets: .*no product with a matrix x_proj"),
     ):
         with pytest.raises(TuneError, match=message):
             run(request(folder, "impossible", **options))
     assert not (folder / "impossible").exists()
     with tuning._locked(folder / "used"), pytest.raises(TuneError, match="another run writes to"):
         run(request(folder, "used"))
+
+
+def test_a_batch_has_no_more_sequences_than_there_are_examples(folder: Path) -> None:
+    prepared = tuning._prepared(request(folder, batch=10**9))
+    assert {shape.sequences for shape in prepared.shapes} == {len(LINES)}
+
+
+def test_an_adapter_that_is_not_finite_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = object.__new__(Trainer)
+    vars(trainer).update(_traced=SimpleNamespace(adapters={}), _adapters=[])
+    monkeypatch.setattr(Trainer, "_arrays", lambda *_: {"lora_A": np.array([0, np.nan])})
+    with pytest.raises(DivergedError, match="the adapter has values that are not finite; lower"):
+        trainer.adapters()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hearthd.baker.tuning.tuning import TuneRequest
+    from hearthd.baker.tuning.tune_request import TuneRequest
 
 CONFIG = Config(
     layers=1, hidden=16, ffn=16, heads=1, kv_heads=1, head_dim=16, max_context=256,
@@ -58,7 +58,7 @@ def write_lines(path: Path, lines: Sequence[object]) -> Path:
 
 def request(folder: Path, out: str = "adapter", **options: Any) -> TuneRequest:
     """Tune the model in `folder` on the examples beside it, one short matrix."""
-    from hearthd.baker.tuning.tuning import TuneRequest
+    from hearthd.baker.tuning.tune_request import TuneRequest
 
     usual = {"rank": 2, "targets": ("q_proj",), "batch": 2, "accumulate": 2, "learning_rate": 0.05}
     return TuneRequest(
