@@ -52,6 +52,7 @@ VOCABULARY_FILES = (
 _RULES = {"Qwen2Tokenizer": "qwen2"}
 # BERT's special tokens, where tokenizer_config.json does not name them.
 _BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
+_MAX_DIGITS = 9  # of an id
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -81,7 +82,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
         else:
             path = folder / _UNIGRAMS
             tokenizer = _xlm_roberta(path, config)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
     for token, id_ in sorted(_added_tokens(folder, config), key=lambda added: added[1]):
         tokenizer.add_tokens([token])
@@ -119,7 +120,7 @@ def _byte_bpe(folder: Path, config: dict[str, Any]) -> Tokenizer:
             f"tokenizer.json is {', '.join(_RULES)}; download tokenizer.json"
         )
     vocabulary = read_json(folder / _VOCABULARY)
-    by_id = {id_: token for token, id_ in vocabulary.items()}
+    by_id = {id_: token for token, id_ in vocabulary.items() if type(id_) is int}
     if {*by_id} != {*range(len(vocabulary))}:
         raise TokenizerError(f"{folder / _VOCABULARY}: expected the ids 0 to {len(vocabulary) - 1}")
     lines = read_text(folder / _MERGES).split("\n")
@@ -171,9 +172,9 @@ def _xlm_roberta(path: Path, config: dict[str, Any]) -> Tokenizer:
 def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
     _require_class(path, config, "BertTokenizer")
     normalizer = normalizers.BertNormalizer(
-        lowercase=config.get("do_lower_case", True),
-        strip_accents=config.get("strip_accents"),
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        lowercase=_flag(path, config, "do_lower_case", default=True),
+        strip_accents=_flag(path, config, "strip_accents", default=None),
+        handle_chinese_chars=_flag(path, config, "tokenize_chinese_chars", default=True),
     )
     named = {name: [*_names(config.get(f"{name}_token"))] for name in _BERT}
     special = [(named[name] or [usual])[0] for name, usual in _BERT.items()]
@@ -182,6 +183,16 @@ def _wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
         return wordpiece_of(tokens, special, normalizer)
     except TokenizerError as error:
         raise TokenizerError(f"{path}: {error}") from error
+
+
+def _flag(path: Path, config: dict[str, Any], name: str, *, default: Any) -> Any:
+    """True, false or the default; `path` is of the vocabulary beside the settings."""
+    value = config.get(name)
+    if not isinstance(value, bool | None):
+        raise TokenizerError(
+            f"{path.with_name(_CONFIG)}: {name}: got {value!r:.80}, expected true or false"
+        )
+    return default if value is None else value
 
 
 def _converted(path: Path, metadata: dict[str, object], *, whole_texts: bool = False) -> Tokenizer:
@@ -197,7 +208,8 @@ def _added_tokens(folder: Path, config: dict[str, Any]) -> Iterator[tuple[AddedT
     decoder = config.get("added_tokens_decoder")
     if isinstance(decoder, dict):
         for id_, token in decoder.items():
-            if not (id_.isdecimal() and isinstance(token, dict) and "content" in token):
+            known = isinstance(token, dict) and "content" in token
+            if not (known and id_.isdecimal() and len(id_) <= _MAX_DIGITS):
                 raise TokenizerError(
                     f"{folder / _CONFIG}: added_tokens_decoder has {id_!r:.80}: {token!r:.80}, "
                     "expected an id and an object with content"
@@ -207,6 +219,10 @@ def _added_tokens(folder: Path, config: dict[str, Any]) -> Iterator[tuple[AddedT
         return
     special = set(_names(_read_optional(folder / _SPECIAL)))
     for content, id_ in _read_optional(folder / _ADDED).items():
+        if type(id_) is not int:
+            raise TokenizerError(
+                f"{folder / _ADDED}: {content!r:.80}: got {id_!r:.80}, expected an id"
+            )
         yield AddedToken(content, special=content in special, normalized=False), id_
 
 

@@ -208,8 +208,8 @@ def _merges(metadata: Mapping[str, object], vocabulary: Mapping[str, int]) -> li
         for token in (left, right, left + right):
             if token not in vocabulary:
                 raise TokenizerError(
-                    f"tokenizer.ggml.merges: '{left} {right}' needs the token {token!r:.80}, which "
-                    "tokenizer.ggml.tokens does not have"
+                    f"tokenizer.ggml.merges: {f'{left} {right}'!r:.80} needs the token "
+                    f"{token!r:.80}, which tokenizer.ggml.tokens does not have"
                 )
         merges.append((left, right))
     return merges

@@ -86,7 +86,7 @@ def _special_tokens(data: dict[str, Any]) -> list[str]:
         raise ValueError(f"{count} special tokens, expected at most {_MAX_SPECIAL}")
     names = [by_rank.pop(rank, f"<SPECIAL_{rank}>") for rank in range(count)]
     if by_rank:
-        raise ValueError(f"special tokens of rank {[*by_rank]}")
+        raise ValueError(f"special tokens of rank {[*by_rank]!r:.80}")
     return names
 
 

@@ -263,6 +263,28 @@ def no_content(folder: Path) -> None:
             lambda folder: (folder / "merges.txt").write_text("never seen\n"),
             r"vocab\.json: tokenizer\.ggml\.merges: 'never seen' needs the token 'never'",
         ),
+        (
+            "qwen",
+            lambda folder: (folder / "merges.txt").write_bytes(b"\xff"),
+            r"merges\.txt: it is not UTF-8 text",
+        ),
+        (
+            "qwen",
+            lambda folder: change(folder / "vocab.json", more=[]),
+            r"vocab\.json: expected the ids 0 to 700",
+        ),
+        (
+            "llama",
+            lambda folder: change(
+                folder / CONFIG, added_tokens_decoder={"9" * 5000: {"content": ""}}
+            ),
+            r"tokenizer_config\.json: added_tokens_decoder has '9{79}: ",
+        ),
+        (
+            "llama",
+            lambda folder: (folder / "added_tokens.json").write_text('{"<x>": 1000, "<y>": []}'),
+            r"added_tokens\.json: '<y>': got \[\], expected an id",
+        ),
     ],
 )
 def test_what_is_not_read_exactly_is_refused(
@@ -270,5 +292,15 @@ def test_what_is_not_read_exactly_is_refused(
 ) -> None:
     folder = write(tmp_path, case)
     damage(folder)
-    with pytest.raises(TokenizerError, match=f"^{tmp_path}.*{message}"):
+    with pytest.raises(TokenizerError, match=f"^(cannot read )?{tmp_path}.*{message}"):
         folder_tokenizer(folder)
+
+
+@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+def test_a_setting_of_bert_is_true_or_false(tmp_path: Path, name: str) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    (tmp_path / CONFIG).write_text(json.dumps({name: None}))
+    assert folder_tokenizer(tmp_path).token_to_id("a") == 5
+    (tmp_path / CONFIG).write_text(json.dumps({name: "no"}))
+    with pytest.raises(TokenizerError, match=f"json: {name}: got 'no', expected true or false"):
+        folder_tokenizer(tmp_path)
