@@ -57,6 +57,13 @@ class ProjectedGguf(SourceInFront):
         self._frames = {
             first: name for name in names if (first := name.removesuffix(_SECOND_FRAME)) != name
         }
+        for first, second in self._frames.items():
+            shapes = self._added.shape(first), self._added.shape(second)
+            if shapes[0] != shapes[1]:
+                raise BadFile(
+                    f"{projector}: tensor {second} has shape {shapes[1]}, expected {shapes[0]} as "
+                    f"{first}; download or copy it again"
+                )
         swapped = _swapped(self._added)
         self._stored = {
             _swap(name) if swapped and name.startswith("v.") else name: name
@@ -122,7 +129,7 @@ def _both_frames(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDA
 def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that preprocessor_config.json has in a folder."""
     settings = {
-        name: [round(value, 6) for value in keys[key]]  # f32 in the file
+        name: _rounded(keys[key])  # f32 in the file
         for name in ("image_mean", "image_std")
         if (key := f"clip.vision.{name}") in keys
     }
@@ -133,6 +140,13 @@ def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
     }
     edge = keys.get("clip.vision.preproc_image_size")
     return settings if edge is None else {**settings, "size": {"longest_edge": edge}}
+
+
+def _rounded(values: Any) -> Any:
+    """A list of numbers; anything else as it is, which its reader refuses."""
+    if not isinstance(values, list):
+        return values
+    return [round(value, 6) if isinstance(value, float) else value for value in values]
 
 
 def _swapped(source: WeightSource) -> bool:

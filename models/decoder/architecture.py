@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from typing_extensions import override
 
-from hearthd.bundle import ModelMatrix
+from hearthd.bundle import MANIFEST, ModelMatrix, NotABundle
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.config.config_json import FEATURE_EXTRACTOR, PROCESSOR, ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
@@ -109,9 +109,15 @@ class ArchitectureFiles(Generic[C]):
 def _read(
     read: Callable[[C, ConfigJson], S], config: C, metadata: Mapping[str, Any], key: str
 ) -> S:
-    """Read a processor's settings with `read`; raises ConfigError if it leaves a key unread."""
+    """Read a processor's settings with `read`.
+
+    Raises ConfigError if it leaves a key unread, or if no manifest could have the settings.
+    """
     reader = ConfigJson(metadata.get(key, {}), where=key)
-    settings = read(config, reader)
+    try:
+        settings = read(config, reader)
+    except NotABundle as error:
+        raise ConfigError(f"{key}: {str(error).removeprefix(f'{MANIFEST}.')}") from error
     reader.finish()
     return settings
 

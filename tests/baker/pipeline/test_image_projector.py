@@ -24,6 +24,8 @@ from hearthd.models.config import ConfigError
 from tests.baker.small_gemma3 import CONFIG, small_gemma3
 from tests.baker.small_llava import CONFIG as LLAVA
 from tests.baker.small_llava import small_llava
+from tests.baker.small_qwen3vl import CONFIG as QWEN3VL
+from tests.baker.small_qwen3vl import small_qwen3vl
 from tests.baker.small_smolvlm import CONFIG as SMOLVLM
 from tests.baker.small_smolvlm import small_smolvlm
 from tests.models.families.gguf_files import write_gguf
@@ -176,3 +178,36 @@ def test_llava_needs_no_token_for_images(special: str, tmp_path: Path) -> None:
     assert images is not None
     assert images.placeholder == special
     assert images.marker == "<image>"  # what chat templates write, as text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("image_mean", 5, "image_mean: expected a value of type list, got 5"),
+        ("image_mean", "x", "image_mean: expected a value of type list, got 'x'"),
+        ("image_mean", [], r"images\.mean: got \(\), expected 3 numbers"),
+        ("image_std", [0.0] * 3, "image_std: expected a number above zero"),
+        ("image_std", [1.0] * 99, r"images\.std: got .*, expected 3 numbers"),
+    ],
+)
+def test_pixels_that_no_bundle_can_have_are_refused(
+    gemma: Path, key: str, value: object, message: str
+) -> None:
+    source = ProjectedGguf(open_weights(gemma), gemma.parent / "mmproj-f16.gguf")
+    source._added._metadata = {**source._added.metadata(), f"clip.vision.{key}": value}  # type: ignore[dict-item]
+    model = OpenedModel(source, ARCHITECTURES["gemma3-images"], identify(source, None).config)
+    with pytest.raises(ConfigError, match=f"^preprocessor_config.json: {message}"):
+        _ = model.images
+
+
+def test_the_weights_of_two_frames_have_one_shape(tmp_path: Path) -> None:
+    folder = small_qwen3vl(tmp_path / "model")
+    write_gguf(folder, "qwen3vl-images", QWEN3VL)
+    path = write_projector(folder, tmp_path / "mmproj.gguf", "qwen3vl-images", QWEN3VL)
+    frame = b"v.patch_embd.weight.1" + (4).to_bytes(4, "little")
+    data = path.read_bytes()
+    shape = data.index(frame) + len(frame)  # innermost first
+    assert data[shape] > 1
+    path.write_bytes(data[:shape] + b"\1" + data[shape + 1 :])
+    with pytest.raises(BadFile, match=r"v\.patch_embd\.weight\.1 has shape .*, expected "):
+        ProjectedGguf(open_weights(folder / "model.gguf"), path)
