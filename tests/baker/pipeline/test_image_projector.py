@@ -194,7 +194,7 @@ def test_pixels_that_no_bundle_can_have_are_refused(
     gemma: Path, key: str, value: object, message: str
 ) -> None:
     source = ProjectedGguf(open_weights(gemma), gemma.parent / "mmproj-f16.gguf")
-    source._added._metadata = {**source._added.metadata(), f"clip.vision.{key}": value}  # type: ignore[dict-item]
+    source._added._metadata = {**source._added.metadata(), f"clip.vision.{key}": value}
     model = OpenedModel(source, ARCHITECTURES["gemma3-images"], identify(source, None).config)
     with pytest.raises(ConfigError, match=f"^preprocessor_config.json: {message}"):
         _ = model.images
