@@ -1,5 +1,6 @@
 """`hearth bake`, also called `bake`. It knows what to print; baker.pipeline does the work."""
 
+import contextlib
 import gc
 import time
 from collections.abc import Iterator
@@ -93,10 +94,13 @@ def _bake(
         raise BadOption(
             f"--weights: got {given['weights']!r}, but MODEL names the weights, {model}; omit one"
         )
+    bake_options(given)  # a wrong option is reported before a download
+    drafter = str(given.get("drafter", ""))
+    if is_reference(model) and is_reference(drafter):
+        _require_on_hub(drafter)
     if is_reference(model):
         named = {"weights": _downloaded(model, images=given.get("mmproj") != "none")}
-    drafter = given.get("drafter")
-    if isinstance(drafter, str) and is_reference(drafter):
+    if is_reference(drafter):
         given["drafter"] = _downloaded(drafter, images=False, drafts=True)
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
@@ -135,14 +139,30 @@ def _downloaded(reference: str, *, images: bool, drafts: bool = False) -> Path:
 
     Raises BadOption, BakeError or OSError.
     """
-    from hearthd.baker.hub.download import download  # these need the extra `hub`
-    from hearthd.baker.hub.hub_errors import HubError
+    from hearthd.baker.hub.download import download  # needs the extra `hub`
+
+    progress = TerminalProgress(open_console(stderr=True))
+    with _hub_errors("--drafter" if drafts else "MODEL"):
+        return download(reference, progress, force=True, images=images, drafts=drafts)
+
+
+def _require_on_hub(drafter: str) -> None:
+    """Raise BadOption or BakeError if the hub does not have the files of a drafter."""
+    from hearthd.baker.hub.download import require_files  # needs the extra `hub`
+
+    with _hub_errors("--drafter"):
+        require_files(drafter)
+
+
+@contextlib.contextmanager
+def _hub_errors(argument: str) -> Iterator[None]:
+    """Raise the hub's errors as BadOption or BakeError; `argument` has the reference."""
+    from hearthd.baker.hub.hub_errors import HubError  # needs the extra `hub`
 
     try:
-        progress = TerminalProgress(open_console(stderr=True))
-        return download(reference, progress, force=True, images=images, drafts=drafts)
+        yield
     except BadReference as error:
-        raise BadOption(f"{'--drafter' if drafts else 'MODEL'}: {error}") from error
+        raise BadOption(f"{argument}: {error}") from error
     except HubError as error:
         raise BakeError(str(error)) from error
 

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 from typing_extensions import override
 
@@ -29,10 +30,12 @@ _GZIP_OR_ZLIB = 47  # zlib detects the header
 def bounded_answers() -> Iterator[None]:
     """Limit what the client of the hub's library receives in a block.
 
-    Beyond a limit it raises TransportError.
+    Beyond a limit it raises TransportError. The client sends no telemetry in the block: for that it
+    would first ask the hub for a list of the agents that may run it.
     """
     session = get_session()
-    hooks = session.event_hooks
+    hooks, quiet = session.event_hooks, constants.HF_HUB_DISABLE_TELEMETRY
+    constants.HF_HUB_DISABLE_TELEMETRY = True
     session.event_hooks = {
         "request": [*hooks["request"], _begin],
         "response": [*hooks["response"], _bound],
@@ -41,6 +44,7 @@ def bounded_answers() -> Iterator[None]:
         yield
     finally:
         session.event_hooks = hooks
+        constants.HF_HUB_DISABLE_TELEMETRY = quiet
         _response.set(None)
 
 

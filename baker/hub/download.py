@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hearthd.baker.hub.bounded_answers import bounded_answers
@@ -50,9 +51,7 @@ def download(
     """
     named = parse_reference(reference)
     try:
-        if offline():
-            raise Unreachable(f"{named}: not in the cache, and HF_HUB_OFFLINE is set")
-        repository = Repository(named)
+        repository = _repository(named)
     except Unreachable as error:
         return _cached(named, error, progress)
     files = choose(repository.files, named)
@@ -76,6 +75,24 @@ def download(
             repository.fetch(file, progress)
     repository.record_revision()
     return weights_in(repository.snapshot, files)
+
+
+@bounded_answers()
+def require_files(reference: str) -> None:
+    """Raise BadReference or HubError if the hub has no files that a reference names.
+
+    Without a connection, `download` says what is missing in the cache.
+    """
+    named = parse_reference(reference)
+    with suppress(Unreachable):
+        choose(_repository(named).files, named)
+
+
+def _repository(reference: Reference) -> Repository:
+    """The repository of a reference, as the hub has it now; raises HubError."""
+    if offline():
+        raise Unreachable(f"{reference}: not in the cache, and HF_HUB_OFFLINE is set")
+    return Repository(reference)
 
 
 def _check(

@@ -16,6 +16,7 @@ from tests.bundle.example_manifests import EXAMPLE
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from tests.baker.hub.conftest import Files
+    from tests.baker.hub.local_hub import LocalHub
 
 pytestmark = pytest.mark.usefixtures("hub")
 
@@ -59,6 +60,10 @@ def test_a_model_and_its_drafter_are_downloaded(
         (("hf:a/b",), 1, "hf:a/b: there is no such model at http"),
         (("hf:a",), 2, "MODEL: got 'hf:a', expected hf:ORG/REPO, "),
         (("gemma3", "--drafter", "hf:a"), 2, "--drafter: got 'hf:a', expected hf:ORG/REPO, "),
+        (("hf:a/gguf", "--drafter", "hf:a"), 2, "--drafter: got 'hf:a', expected hf:ORG/REPO, "),
+        (("hf:a/gguf", "--drafter", "hf:a/b"), 1, "hf:a/b: there is no such model at http"),
+        (("hf:a/gguf", "--drafter", "hf:a/gguf:Q2_K"), 1, "hf:a/gguf:Q2_K: "),
+        (("hf:a/gguf", "--precision", "int3"), 2, "--precision: got 'int3', expected "),
         (
             ("hf:a/gguf", "--weights", "b"),
             2,
@@ -70,6 +75,7 @@ def test_what_is_refused_is_said_in_one_line_and_not_downloaded(
     arguments: tuple[str, ...],
     code: int,
     message: str,
+    hub: LocalHub,
     baked: list[BakeOptions],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -78,3 +84,4 @@ def test_what_is_refused_is_said_in_one_line_and_not_downloaded(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"hearth bake: {message}")
     assert not baked
+    assert not hub.sent

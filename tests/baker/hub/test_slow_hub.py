@@ -162,3 +162,18 @@ def test_the_client_has_no_limits_after_a_download(
     download("hf:a/gguf:Q8_0", Silent())
     url = f"{hub.url}/a/gguf/resolve/main/model-Q4_K_M.gguf"
     assert get_session().get(url).content == small.gguf
+
+
+def test_the_hub_is_asked_for_nothing_but_the_model(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The client would ask which agents there are, to report whether it is run by one."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(tmp_path / "agents.json"))
+    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", None)
+    monkeypatch.setattr("hearthd.baker.hub.fit_check.FitCheck.require", lambda *_: None)
+    download("hf:a/gguf", Silent())
+    assert {request.path.split("/")[1] for request in hub.requests} == {"a", "api", "cdn"}
+    assert {request.path for request in hub.requests if request.path.startswith("/api")} == {
+        "/api/models/a/gguf/revision/main?blobs=true"
+    }
