@@ -128,9 +128,18 @@ def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """The model in a folder, for inference."""
+    """The model in a folder, for inference.
+
+    Raises ValueError for tensors by other names: transformers would draw their weights anew.
+    """
     auto_class = _auto_class(transformers.AutoConfig.from_pretrained(folder))
-    return auto_class.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    model, report = auto_class.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True
+    )
+    for kind in ("missing_keys", "unexpected_keys"):
+        if names := report[kind]:
+            raise ValueError(f"{folder}: {kind}: {', '.join(sorted(names))}")
+    return model.eval()
 
 
 def _auto_class(config: Any) -> Any:
