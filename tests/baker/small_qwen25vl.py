@@ -34,7 +34,7 @@ def small_qwen25vl(folder: Path) -> Path:
     for name in [name for name in tensors if name.startswith("visual.") and ".q_proj." in name]:
         parts = [tensors.pop(name.replace("q_proj", head)) for head in _HEADS]
         tensors[name.replace("q_proj", "attn.qkv")] = np.concatenate(parts)
-    write_model(folder, tensors, _config(), _processor(), TEMPLATE, SPECIAL)
+    write_model(folder, tensors, _config(), processor(), TEMPLATE, SPECIAL)
     return folder
 
 
@@ -68,27 +68,32 @@ def _config() -> dict[str, Any]:
         "rope_scaling": {"type": "mrope", "mrope_section": list(CONFIG.rope_sections)},
         "tie_word_embeddings": False,
         "use_sliding_window": False,
-        "vision_config": {
-            "model_type": "qwen2_5_vl",
-            "depth": CONFIG.tower_layers,
-            "hidden_act": "silu",
-            "hidden_size": CONFIG.tower_hidden,
-            "intermediate_size": CONFIG.tower_ffn,
-            "num_heads": CONFIG.tower_heads,
-            "in_chans": 3,
-            "out_hidden_size": CONFIG.hidden,
-            "patch_size": PATCH,
-            "spatial_merge_size": MERGED,
-            "spatial_patch_size": PATCH,
-            "window_size": CONFIG.window_squares * PATCH * MERGED,
-            "fullatt_block_indexes": [1],
-            "tokens_per_second": 2,
-            "temporal_patch_size": 2,
-        },
+        "vision_config": vision_config(CONFIG),
     }
 
 
-def _processor() -> dict[str, Any]:
+def vision_config(config: Config) -> dict[str, Any]:
+    """The section of config.json for the tower."""
+    return {
+        "model_type": "qwen2_5_vl",
+        "depth": config.tower_layers,
+        "hidden_act": "silu",
+        "hidden_size": config.tower_hidden,
+        "intermediate_size": config.tower_ffn,
+        "num_heads": config.tower_heads,
+        "in_chans": 3,
+        "out_hidden_size": config.hidden,
+        "patch_size": PATCH,
+        "spatial_merge_size": MERGED,
+        "spatial_patch_size": PATCH,
+        "window_size": config.window_squares * PATCH * MERGED,
+        "fullatt_block_indexes": [1],
+        "tokens_per_second": 2,
+        "temporal_patch_size": 2,
+    }
+
+
+def processor() -> dict[str, Any]:
     """The settings of the published models, for smaller images."""
     return {
         "min_pixels": MIN_PIXELS,

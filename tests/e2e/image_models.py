@@ -17,6 +17,7 @@ from tests.baker import (
     small_llava,
     small_mistral3,
     small_qwen3vl,
+    small_qwen25omni,
     small_qwen25vl,
     small_qwen35,
     small_smolvlm,
@@ -103,6 +104,14 @@ MODELS: Mapping[str, ImageModel] = {
         row_width=small_qwen25vl.CONFIG.hidden,
         question=(*_QUESTION, (56, 40)),
     ),
+    # Sounds of one window and of several, before and after images.
+    "qwen2.5-omni": ImageModel(
+        write=small_qwen25omni.small_qwen25omni,
+        side=32,
+        row_width=small_qwen25omni.CONFIG.hidden,
+        question=(16_000, _LONG, (20, 50), 70_001, (100, 60), "Why?", 5_000, "And this?", (9, 9)),
+        restored=384,
+    ),
     "gemma4-images": ImageModel(
         write=small_gemma4.small_gemma4,
         side=48,
@@ -178,6 +187,10 @@ MODELS: Mapping[str, ImageModel] = {
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
-    """By model: the tokens of the prompt, and the tokens of transformers' answer."""
+    """By model: the tokens of the prompt, and the tokens of transformers' answer.
+
+    `after_placeholders` are, by the kind of media, the most likely tokens where each step generates
+    the token that stands for such media in a prompt.
+    """
     recorded: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return recorded

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FILE = Path(__file__).parents[1] / "golden" / "sound_answer.json"
-LENGTH = whisper_sounds.ANSWER
 # Texts, and the samples of sounds. A window of the models has 32,000 samples.
 QUESTIONS: Mapping[str, Sequence[str | int]] = {
     "voxtral": (70_001, "What is this?", 5_000, "Why?"),
@@ -52,7 +52,11 @@ def prompt(name: str, rows: Sequence[int]) -> list[int]:
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
-    """By model: the tokens of the prompt, and those of the answer."""
+    """By model: the tokens of the prompt, and those of the answer.
+
+    `after_placeholders` are the most likely tokens where each step generates the token that stands
+    for sound in a prompt.
+    """
     recorded: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return recorded
 
@@ -75,8 +79,14 @@ def main() -> None:
         )
         with tempfile.TemporaryDirectory() as parent:
             folder = small_hearing(Path(parent, name), name)
-            heard = whisper_sounds.computed(_CASES[name], folder, asked)
-        recorded[name] = {"prompt_tokens": lengths[0], "answer": heard.answer.tolist()}
+            forced = replace(asked, generated=asked.token)
+            answer, after = (
+                whisper_sounds.computed(_CASES[name], folder, each).answer.tolist()
+                for each in (asked, forced)
+            )
+        recorded[name] = {
+            "prompt_tokens": lengths[0], "answer": answer, "after_placeholders": after
+        }  # fmt: skip
     FILE.write_text(json.dumps(recorded) + "\n")
 
 

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import functools
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from PIL import Image
 
 from benchmarks.memory_contract import resident
 from hearthd.baker.pipeline.bake import bake
@@ -23,50 +21,30 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.decoder import tower_entry_points
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
-from tests.baker.small_gemma4_sound import samples, wav
-from tests.baker.small_smolvlm import pixels
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.e2e.image_models import LENGTH, MODELS, Item, answers
+from tests.e2e.image_models import MODELS, answers
+from tests.e2e.media_chat import (
+    answered,
+    answered_from_caches,
+    ask,
+    question,
+    require_best,
+    tokens_of,
+)
 from tests.patience import PATIENCE
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from tests.e2e.image_models import Item
 
 pytestmark = pytest.mark.slow
 
 SIZE = (100, 60)
+READ_BOTH = ("gemma4-sound", "gemma4-unified", "qwen2.5-omni")
 TEXTS = ("What is this?", "And this?")
 CACHE = 2**22
-
-
-def part(item: Item, seed: int = 0) -> dict[str, object]:
-    if isinstance(item, str):
-        return {"type": "text", "text": item}
-    if isinstance(item, int):
-        sound = base64.b64encode(wav(samples(item, seed))).decode()
-        return {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
-    file = io.BytesIO()
-    Image.fromarray(pixels(*item, seed)).save(file, "PNG")
-    data = base64.b64encode(file.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-
-
-def ask(client: httpx.Client, content: Sequence[Item]) -> dict[str, Any]:
-    body = {
-        "messages": [{"role": "user", "content": [part(item) for item in content]}],
-        "max_tokens": LENGTH,
-        "temperature": 0,
-        "logprobs": True,
-    }
-    response = client.post("/v1/chat/completions", json=body, timeout=120)
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
 
 
 @pytest.fixture(
@@ -117,67 +95,53 @@ def test_the_answer_about_images_is_that_of_transformers(
     model: str, bundle: Path, tmp_path: Path
 ) -> None:
     """Also with the prompt from the prefix cache, from disk, and in a batch: with the same bits."""
-    expected, question = answers()[model], MODELS[model].question
-    options = EngineOptions(cache_ram=2**26, cache_disk=2**26, cache_dir=tmp_path)
-    seen = []
-    with running(open_language_service(bundle, threads=1, options=options)) as client:
-        seen += [ask(client, question) for _ in range(2)]
-    with (
-        running(open_language_service(bundle, threads=1, options=options)) as client,
-        ThreadPoolExecutor() as pool,
-    ):
-        seen.append(ask(client, question))
-        others = [pool.submit(ask, client, [text]) for text in ("Who?", "And when?" * 9)]
-        seen.append(ask(client, question))
-        assert all(other.result()["choices"] for other in others)
+    expected, body = answers()[model], question(MODELS[model].question)
+    seen = answered_from_caches(bundle, body, tmp_path)
     end = expected["prompt_tokens"] - 1
     for answer, cached in zip(seen, (0, end, MODELS[model].restored, end), strict=True):
-        tokens = answer["choices"][0]["logprobs"]["content"]
+        tokens = tokens_of(answer)
         assert [token["bytes"] for token in tokens] == [[id_] for id_ in expected["answer"]]
         assert answer["usage"]["prompt_tokens"] == expected["prompt_tokens"]
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
-        assert tokens == seen[0]["choices"][0]["logprobs"]["content"]
+        assert tokens == tokens_of(seen[0])
 
 
-def question(text: str, *images: dict[str, object]) -> dict[str, object]:
-    content = [*images, {"type": "text", "text": text}]
-    return {
-        "messages": [{"role": "user", "content": content}],
-        "max_tokens": LENGTH,
-        "temperature": 0,
-        "logprobs": True,
-    }
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", READ_BOTH, indirect=True)
+def test_no_question_gets_the_rows_of_another(bundle: Path) -> None:
+    """Of images and sounds of the same sizes, in either order and in one batch."""
+    orders = ((16_000, "And", SIZE), (SIZE, "And", 16_000), (SIZE, 16_000), (16_000, SIZE))
+    bodies = [question((*order, "?"), seed) for seed in (0, 1) for order in orders]
+    alone = [tokens for tokens, _ in answered(bundle, bodies, EngineOptions(cache_ram=0))]
+    assert len({str(tokens) for tokens in alone}) == len(bodies)
+    options = EngineOptions(cache_ram=2**26)
+    with (
+        running(open_language_service(bundle, threads=1, options=options)) as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        for _ in range(2):
+            seen = pool.map(functools.partial(ask, client), bodies)
+            assert list(map(tokens_of, seen)) == alone
 
 
-def answered(
-    bundle: Path, body: dict[str, object], options: EngineOptions
-) -> tuple[list[tuple[list[int], float]], int]:
-    """The tokens of an answer with their log-probabilities, and how often the tower ran."""
-    service = open_language_service(bundle, threads=1, options=options)
-    runtime, runs = service._runtime, 0
-    read_media = runtime.read_media
-
-    def counted(pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
-        nonlocal runs
-        runs += 1
-        return read_media(pixels)
-
-    with pytest.MonkeyPatch.context() as patch, running(service) as client:
-        patch.setattr(runtime, "read_media", counted)
-        answer = client.post("/v1/chat/completions", json=body).json()
-    tokens = answer["choices"][0]["logprobs"]["content"]
-    return [(token["bytes"], token["logprob"]) for token in tokens], runs
+def test_a_generated_placeholder_is_read_as_its_token(model: str, bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    settings: dict[str, Any] = {"image": manifest.image_settings, "audio": manifest.sound}
+    with running(open_language_service(bundle, threads=1)) as client:
+        for kind, best in answers()[model]["after_placeholders"].items():
+            name = settings[kind].placeholder
+            require_best(client, bundle, MODELS[model].question, name, best)
 
 
 def test_a_second_question_runs_no_tower_after_a_restart(bundle: Path, tmp_path: Path) -> None:
     """It has the bits of a server that reads everything."""
     kept = EngineOptions(cache_ram=2**26, cache_dir=tmp_path)
-    image = part(SIZE)
-    assert answered(bundle, question(TEXTS[0], image), kept)[1] > 0
-    second = question(TEXTS[1], image)
-    answer, runs = answered(bundle, second, kept)
+    [(_, runs)] = answered(bundle, [question((SIZE, TEXTS[0]))], kept)
+    assert runs > 0
+    second = [question((SIZE, TEXTS[1]))]
+    [(answer, runs)] = answered(bundle, second, kept)
     assert runs == 0
-    expected, runs = answered(bundle, second, EngineOptions(cache_ram=0))
+    [(expected, runs)] = answered(bundle, second, EngineOptions(cache_ram=0))
     assert runs > 0
     assert answer == expected
 
@@ -198,7 +162,7 @@ def test_a_thousand_images_stay_in_the_memory_of_the_contract(bundle: Path) -> N
                     memory_after(client, process.pid, range(start, start + 100))
                     for start in range(0, 1000, 100)
                 ]
-                rows = prompt_tokens(client, part(SIZE)) - prompt_tokens(client)
+                rows = prompt_tokens(client, SIZE) - prompt_tokens(client)
         finally:
             process.kill()
     assert max(memory) <= needed
@@ -207,9 +171,9 @@ def test_a_thousand_images_stay_in_the_memory_of_the_contract(bundle: Path) -> N
     assert memory[-1] - memory[4] < kept + 3_000_000, memory
 
 
-def prompt_tokens(client: httpx.Client, *images: dict[str, object]) -> int:
+def prompt_tokens(client: httpx.Client, *images: Item) -> int:
     """The tokens of a question with images."""
-    answer = client.post("/v1/chat/completions", json=question(TEXTS[0], *images)).json()
+    answer = ask(client, question((*images, TEXTS[0])))
     count: int = answer["usage"]["prompt_tokens"]
     return count
 
@@ -217,6 +181,5 @@ def prompt_tokens(client: httpx.Client, *images: dict[str, object]) -> int:
 def memory_after(client: httpx.Client, pid: int, seeds: range) -> int:
     """The resident memory of a server after questions about different images."""
     for seed in seeds:
-        body = {**question(TEXTS[0], part(SIZE, seed)), "max_tokens": 1}
-        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        ask(client, question((SIZE, TEXTS[0]), seed, max_tokens=1))
     return resident(pid)[1]

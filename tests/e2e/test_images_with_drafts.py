@@ -17,15 +17,12 @@ from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import CONFIG, small_smolvlm
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.e2e.test_images import part
+from tests.e2e.media_chat import ask, question, tokens_of
 from tests.server.engine.test_engine_random import free_costs
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    import httpx
 
     from hearthd.server.services.engine_options import Speculation
 
@@ -66,26 +63,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return bake(options, Silent())
 
 
-def ask(client: httpx.Client, question: Sequence[Any], lora: list[Any]) -> dict[str, Any]:
-    body = {
-        "messages": [{"role": "user", "content": [part(item) for item in question]}],
-        "max_tokens": 60, "temperature": 0, "logprobs": True, "lora": lora, "ignore_eos": True,
-    }  # fmt: skip
-    response = client.post("/v1/chat/completions", json=body, timeout=120)
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
-
-
 def answers(bundle: Path, lora: Path, speculation: Speculation) -> tuple[list[Any], int]:
     """The tokens of each question without and with the adapter, and how many were drafted."""
     options = EngineOptions(speculation=speculation, lora={"tuned": lora})
     tokens, accepted = [], 0
     with running(open_language_service(bundle, threads=1, options=options)) as client:
-        for question in QUESTIONS:
+        for content in QUESTIONS:
             for adapters in ([], [{"id": 0, "scale": 1.0}]):
-                answer = ask(client, question, adapters)
-                tokens.append(answer["choices"][0]["logprobs"]["content"])
+                body = question(content, max_tokens=60, lora=adapters, ignore_eos=True)
+                answer = ask(client, body)
+                tokens.append(tokens_of(answer))
                 accepted += answer["timings"].get("draft_n_accepted") or 0
     return tokens, accepted
 

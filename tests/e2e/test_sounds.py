@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +15,27 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.decoder import tower_entry_points
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
-from tests.baker.small_gemma4_sound import samples, wav
 from tests.baker.small_hearing import config_of, small_hearing
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.e2e.sound_questions import LENGTH, QUESTIONS, answers
+from tests.e2e.media_chat import (
+    answered,
+    answered_from_caches,
+    ask,
+    question,
+    require_best,
+    tokens_of,
+)
+from tests.e2e.sound_questions import QUESTIONS, answers
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import httpx
-    import numpy as np
-    from numpy.typing import NDArray
 
 pytestmark = pytest.mark.slow
 
+CHUNK = 128  # tokens of `few_entry_points`
 KEPT = EngineOptions(cache_ram=2**26)
 
 
@@ -62,30 +66,6 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return bake(options, Silent())
 
 
-def part(item: str | int, seed: int = 0) -> dict[str, object]:
-    if isinstance(item, str):
-        return {"type": "text", "text": item}
-    data = base64.b64encode(wav(samples(item, seed))).decode()
-    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
-
-
-def body(content: Sequence[str | int], seed: int = 0) -> dict[str, Any]:
-    return {
-        "messages": [{"role": "user", "content": [part(item, seed) for item in content]}],
-        "max_tokens": LENGTH,
-        "temperature": 0,
-        "logprobs": True,
-    }
-
-
-def ask(client: httpx.Client, request: dict[str, Any]) -> tuple[list[list[int]], dict[str, Any]]:
-    """The bytes of the tokens of an answer, and its usage."""
-    response = client.post("/v1/chat/completions", json=request, timeout=120)
-    assert response.status_code == 200, response.text
-    tokens = response.json()["choices"][0]["logprobs"]["content"]
-    return [token["bytes"] for token in tokens], response.json()["usage"]
-
-
 def streamed(client: httpx.Client, request: dict[str, Any]) -> str:
     """The text of a streamed answer."""
     with client.stream("POST", "/v1/chat/completions", json=request | {"stream": True}) as response:
@@ -108,40 +88,43 @@ def test_the_tower_was_compared_with_numpy_and_is_computed_in_slices(
     assert [point.tokens for point in points] == sizes[model]
 
 
-def test_the_answer_about_sounds_is_that_of_the_original_code(model: str, bundle: Path) -> None:
-    """Also with the prompt from the prefix cache; another sound is read, though equally long."""
-    expected, question = answers()[model], QUESTIONS[model]
+def test_the_answer_about_sounds_is_that_of_the_original_code(
+    model: str, bundle: Path, tmp_path: Path
+) -> None:
+    """Also with the prompt from the prefix cache, from disk, and in a batch: with the same bits."""
+    expected, body = answers()[model], question(QUESTIONS[model])
+    length = expected["prompt_tokens"]
+    chunks = (length - 1) // CHUNK * CHUNK
+    seen = answered_from_caches(bundle, body, tmp_path)
+    for answer, cached in zip(seen, (0, length - 1, chunks, length - 1), strict=True):
+        tokens = tokens_of(answer)
+        assert [token["bytes"] for token in tokens] == [[id_] for id_ in expected["answer"]]
+        assert answer["usage"]["prompt_tokens"] == length
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+        assert tokens == tokens_of(seen[0])
+
+
+def test_another_sound_is_read_though_equally_long(model: str, bundle: Path) -> None:
+    body, other = (question(QUESTIONS[model], seed) for seed in (0, 1))
     with running(open_language_service(bundle, threads=1, options=KEPT)) as client:
-        for cached in (0, expected["prompt_tokens"] - 1):
-            tokens, usage = ask(client, body(question))
-            assert usage["prompt_tokens"] == expected["prompt_tokens"]
-            assert usage["prompt_tokens_details"]["cached_tokens"] == cached
-            assert tokens == [
-                [id_] if id_ < 256 else tokens[at] for at, id_ in enumerate(expected["answer"])
-            ]
-        _, usage = ask(client, body(question, seed=1))
-        assert usage["prompt_tokens"] == expected["prompt_tokens"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] < expected["prompt_tokens"] // 4
-        text = streamed(client, body(question))
-        answer = client.post("/v1/chat/completions", json=body(question)).json()
-    assert text == answer["choices"][0]["message"]["content"] != ""
+        text, answer = streamed(client, body), ask(client, body)
+        assert text == answer["choices"][0]["message"]["content"] != ""
+        found, expected = ask(client, other), ask(client, {**other, "cache_prompt": False})
+    length = found["usage"]["prompt_tokens"]
+    assert length == answer["usage"]["prompt_tokens"]
+    assert found["usage"]["prompt_tokens_details"]["cached_tokens"] < length // 4
+    assert tokens_of(found) == tokens_of(expected)
+
+
+def test_a_generated_placeholder_is_read_as_its_token(model: str, bundle: Path) -> None:
+    sound = read_manifest_of(bundle, LanguageManifest).sound
+    assert sound is not None
+    best = answers()[model]["after_placeholders"]
+    with running(open_language_service(bundle, threads=1)) as client:
+        require_best(client, bundle, QUESTIONS[model], sound.placeholder, best)
 
 
 def test_a_second_question_about_a_sound_runs_no_tower(bundle: Path) -> None:
-    service = open_language_service(bundle, threads=1, options=KEPT)
-    runtime, runs = service._runtime, 0
-    read_media = runtime.read_media
-
-    def counted(frames: NDArray[np.float32]) -> Iterator[NDArray[np.float32] | None]:
-        nonlocal runs
-        runs += 1
-        return read_media(frames)
-
-    with pytest.MonkeyPatch.context() as patch, running(service) as client:
-        patch.setattr(runtime, "read_media", counted)
-        ask(client, body((9_999, "What is this?")))
-        assert runs == 1
-        ask(client, body((9_999, "And why?")))
-        assert runs == 1
-        ask(client, body((9_999, "And why?"), seed=1))
-        assert runs == 2
+    first, second = (question((9_999, text)) for text in ("What is this?", "And why?"))
+    other = question((9_999, "And why?"), seed=1)
+    assert [runs for _, runs in answered(bundle, [first, second, other], KEPT)] == [1, 0, 1]

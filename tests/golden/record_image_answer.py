@@ -7,6 +7,7 @@ python -m tests.golden.record_image_answer lfm2-vl
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import tempfile
@@ -33,16 +34,19 @@ from tests.baker import (
     small_lfm2vl,
     small_llava,
     small_mistral3,
+    small_qwen25omni,
     small_qwen35,
     small_smolvlm,
 )
 from tests.baker.small_gemma4_sound import samples
 from tests.baker.small_smolvlm import pixels
 from tests.e2e.image_models import FILE, LENGTH, MODELS, Item, answers
+from tests.models.families import oracle
 from tests.models.families.grid_images import see_each_other_within_windows, squares
+from tests.models.families.media_recording import best_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _GEMMA_TOKENS = {
     "boi_token": "<start_of_image>",
@@ -66,55 +70,6 @@ def main(*names: str) -> None:
     FILE.write_text(json.dumps(recorded) + "\n")
 
 
-def processor(name: str, folder: Path) -> Any:
-    """The processor of a folder."""
-    file = str(folder / "tokenizer.json")
-    if name == "smolvlm":
-        return _smolvlm_processor(folder)
-    if name in ("qwen2.5-vl-images", "qwen3-vl-images", "qwen3.5-images"):
-        return _QwenProcessor(folder)
-    if name in ("gemma4-images", "gemma4-blocks"):
-        return _Gemma4Processor(folder, small_gemma4.TEMPLATE)
-    if name == "gemma4-sound":
-        return _Gemma4Processor(folder, small_gemma4_sound.TEMPLATE)
-    if name == "gemma4-unified":
-        return _UnifiedProcessor(folder, small_gemma4_sound.TEMPLATE)
-    if name == "mistral3-images":
-        return transformers.PixtralProcessor(
-            PixtralImageProcessorPil.from_pretrained(folder),
-            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
-            patch_size=small_mistral3.PATCH,
-            spatial_merge_size=small_mistral3.MERGED,
-            chat_template=small_mistral3.TEMPLATE,
-        )
-    if name == "llava":
-        return _llava_processor(folder)
-    if name == "internvl":
-        return transformers.InternVLProcessor(
-            GotOcr2ImageProcessorPil.from_pretrained(folder),
-            transformers.PreTrainedTokenizerFast(
-                tokenizer_file=file, extra_special_tokens=_INTERN_TOKENS
-            ),
-            transformers.InternVLVideoProcessor(),
-            image_seq_length=small_internvl.ROWS,
-            chat_template=small_internvl.TEMPLATE,
-        )
-    if name == "lfm2-vl":
-        return transformers.Lfm2VlProcessor(
-            transformers.Lfm2VlImageProcessor.from_pretrained(folder),
-            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
-            chat_template=small_lfm2vl.TEMPLATE,
-        )
-    return transformers.Gemma3Processor(
-        Gemma3ImageProcessorPil.from_pretrained(folder),
-        transformers.PreTrainedTokenizerFast(
-            tokenizer_file=file, extra_special_tokens=_GEMMA_TOKENS
-        ),
-        image_seq_length=small_gemma3.ROWS,
-        chat_template=small_gemma3.TEMPLATE,
-    )
-
-
 def _smolvlm_processor(folder: Path) -> Any:
     return transformers.Idefics3Processor(
         Idefics3ImageProcessorPil.from_pretrained(folder),
@@ -135,6 +90,47 @@ def _llava_processor(folder: Path) -> Any:
     )
 
 
+def _mistral3_processor(folder: Path) -> Any:
+    return transformers.PixtralProcessor(
+        PixtralImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
+        patch_size=small_mistral3.PATCH,
+        spatial_merge_size=small_mistral3.MERGED,
+        chat_template=small_mistral3.TEMPLATE,
+    )
+
+
+def _internvl_processor(folder: Path) -> Any:
+    return transformers.InternVLProcessor(
+        GotOcr2ImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"), extra_special_tokens=_INTERN_TOKENS
+        ),
+        transformers.InternVLVideoProcessor(),
+        image_seq_length=small_internvl.ROWS,
+        chat_template=small_internvl.TEMPLATE,
+    )
+
+
+def _lfm2vl_processor(folder: Path) -> Any:
+    return transformers.Lfm2VlProcessor(
+        transformers.Lfm2VlImageProcessor.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
+        chat_template=small_lfm2vl.TEMPLATE,
+    )
+
+
+def _gemma3_processor(folder: Path) -> Any:
+    return transformers.Gemma3Processor(
+        Gemma3ImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"), extra_special_tokens=_GEMMA_TOKENS
+        ),
+        image_seq_length=small_gemma3.ROWS,
+        chat_template=small_gemma3.TEMPLATE,
+    )
+
+
 class _QwenProcessor:
     """Qwen3VLProcessor for images alone: the processor of videos needs torchvision."""
 
@@ -150,16 +146,49 @@ class _QwenProcessor:
 
     def __call__(self, *, text: str, images: Any, return_tensors: str) -> Any:
         read = self._images(images, return_tensors=return_tensors)
-        start, *others = text.split("<|image_pad|>")
         counts = read["image_grid_thw"].prod(-1) // small_qwen35.MERGED**2
-        for count, other in zip(counts.tolist(), others, strict=True):
-            start += "<|image_pad|>" * count + other
-        ids = self._tokenizer(start, return_tensors=return_tensors)["input_ids"]
+        text = _repeated(text, "<|image_pad|>", counts.tolist())
+        ids = self._tokenizer(text, return_tensors=return_tensors)["input_ids"]
         is_image = (ids == small_qwen35.token("<|image_pad|>")).int()
         return {
             "input_ids": ids,
             "attention_mask": torch.ones_like(ids),
             "mm_token_type_ids": is_image,
+            **read,
+        }
+
+
+class _OmniProcessor:
+    """Qwen2_5OmniProcessor without videos."""
+
+    def __init__(self, folder: Path) -> None:
+        self._images = Qwen2VLImageProcessorPil.from_pretrained(folder)
+        self._sounds = transformers.WhisperFeatureExtractor.from_pretrained(folder)
+        self._tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"), chat_template=small_qwen25omni.TEMPLATE
+        )
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        return text
+
+    def __call__(self, *, text: str, images: Any, return_tensors: str, audio: Any) -> Any:
+        read = self._images(images, return_tensors=return_tensors)
+        heard = self._sounds(
+            audio, sampling_rate=small_qwen25omni.RATE, padding="max_length",
+            return_attention_mask=True, return_tensors=return_tensors,
+        )  # fmt: skip
+        counts = read["image_grid_thw"].prod(-1) // small_qwen35.MERGED**2
+        text = _repeated(text, "<|IMAGE|>", counts.tolist())
+        # As `Qwen2_5OmniProcessor.__call__`.
+        lengths = (heard["attention_mask"].sum(-1) - 1) // 2 + 1
+        text = _repeated(text, "<|AUDIO|>", ((lengths - 2) // 2 + 1).tolist())
+        ids = self._tokenizer(text, return_tensors=return_tensors)["input_ids"]
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "input_features": heard["input_features"],
+            "feature_attention_mask": heard["attention_mask"],
             **read,
         }
 
@@ -226,12 +255,50 @@ class _UnifiedProcessor(_Gemma4Processor):
         return {**squares(resized, side), "num_soft_tokens_per_image": counts}
 
 
+_PROCESSORS: Mapping[str, Callable[[Path], Any]] = {
+    "smolvlm": _smolvlm_processor,
+    "gemma3-images": _gemma3_processor,
+    "qwen3.5-images": _QwenProcessor,
+    "qwen3-vl-images": _QwenProcessor,
+    "qwen2.5-vl-images": _QwenProcessor,
+    "qwen2.5-omni": _OmniProcessor,
+    "gemma4-images": functools.partial(_Gemma4Processor, template=small_gemma4.TEMPLATE),
+    "gemma4-blocks": functools.partial(_Gemma4Processor, template=small_gemma4.TEMPLATE),
+    "gemma4-sound": functools.partial(_Gemma4Processor, template=small_gemma4_sound.TEMPLATE),
+    "gemma4-unified": functools.partial(_UnifiedProcessor, template=small_gemma4_sound.TEMPLATE),
+    "lfm2-vl": _lfm2vl_processor,
+    "internvl": _internvl_processor,
+    "llava": _llava_processor,
+    "mistral3-images": _mistral3_processor,
+}
+
+
 def _filled(text: str, kind: str, counts: Iterable[int]) -> str:
-    """The text with the tokens of each image or sound."""
-    start, *others = text.split(f"<|{kind}|>")
+    """The text with the tokens of each image or sound, between a start and an end."""
+    token = f"<|{kind}|>"
+    return _repeated(text.replace(token, f"<|{kind}>{token}<{kind}|>"), token, counts)
+
+
+def _repeated(text: str, token: str, counts: Iterable[int]) -> str:
+    """The text with each token as often as its image or sound has rows."""
+    start, *others = text.split(token)
     for count, other in zip(counts, others, strict=True):
-        start += f"<|{kind}>{f'<|{kind}|>' * count}<{kind}|>{other}"
+        start += token * count + other
     return start
+
+
+def _find_placeholders_in_prompts_only(model: Any) -> None:
+    """Have Gemma 4 read a placeholder that it generates as its token, as llama.cpp does.
+
+    transformers reads padding instead.
+    """
+    find = model.get_placeholder_mask
+
+    def find_in_prompts(ids: Any, embedded: Any) -> Any:
+        masks = find(ids, embedded)
+        return masks if ids.shape[1] > 1 else tuple(map(torch.zeros_like, masks))
+
+    model.get_placeholder_mask = find_in_prompts
 
 
 def _part(item: Item) -> dict[str, str]:
@@ -244,7 +311,7 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
     """The answer of one model."""
     question = MODELS[name].question
     MODELS[name].write(folder)
-    reads = processor(name, folder)
+    reads = _PROCESSORS[name](folder)
     content = [_part(item) for item in question]
     prompt = reads.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
@@ -254,12 +321,23 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
     more: dict[str, Any] = {"audio": sounds} if sounds else {}
     inputs = reads(text=prompt, images=images, return_tensors="pt", **more)
     see_each_other_within_windows()
-    model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-    options = {"do_sample": False, "max_new_tokens": LENGTH, "eos_token_id": None}
+    model = oracle.load(folder)
+    if name.startswith("gemma4"):
+        _find_placeholders_in_prompts_only(model.model)
+    placeholders = {
+        kind: getattr(model.config, f"{kind}_token_id")
+        for kind, media in (("image", images), ("audio", sounds))
+        if media
+    }
     with torch.no_grad():
-        ids = model.generate(**inputs, **options)[0].tolist()
-    length = inputs["input_ids"].shape[1]
-    return {"prompt_tokens": length, "answer": ids[length:]}
+        return {
+            "prompt_tokens": inputs["input_ids"].shape[1],
+            "answer": best_tokens(model, inputs, LENGTH).tolist(),
+            "after_placeholders": {
+                kind: best_tokens(model, inputs, LENGTH, generated=token).tolist()
+                for kind, token in placeholders.items()
+            },
+        }
 
 
 if __name__ == "__main__":

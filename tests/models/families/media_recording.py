@@ -46,9 +46,31 @@ def read_recording(file: Path, name: str) -> Recorded:
 def with_answer(model: Any, inputs: dict[str, Any], rows: Any) -> Recorded:
     """The rows of the images or sounds, and what follows from the inputs."""
     logits = model(**inputs).logits[0, -1]
-    options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-    answer = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
-    return Recorded(rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
+    return Recorded(rows.numpy(), logits.numpy(), best_tokens(model, inputs, ANSWER))
+
+
+def best_tokens(
+    model: Any, inputs: Mapping[str, Any], count: int, *, generated: int | None = None
+) -> NDArray[np.int32]:
+    """The most likely token of each step after a prompt: the greedy continuation.
+
+    With `generated`, each step generates this token instead.
+    """
+    import torch
+    import transformers
+
+    def only_generated(_: Any, logits: Any) -> Any:
+        logits = torch.full_like(logits, -torch.inf)
+        logits[:, generated] = 0
+        return logits
+
+    forced = [] if generated is None else [only_generated]
+    result = model.generate(
+        **inputs, do_sample=False, max_new_tokens=count, eos_token_id=None, output_logits=True,
+        return_dict_in_generate=True, logits_processor=transformers.LogitsProcessorList(forced),
+    )  # fmt: skip
+    best: NDArray[np.int64] = torch.cat(result.logits).argmax(1).numpy()
+    return best.astype(np.int32)
 
 
 def record(

@@ -17,6 +17,7 @@ import numpy as np
 
 from tests.models.families.cases import CASES
 from tests.models.families.image_cases import VOXTRAL
+from tests.models.families.media_recording import best_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,12 +97,14 @@ class Question:
 
     prompt     the ids, by the rows of each sound, with `token` for each row
     extractor  settings of the WhisperFeatureExtractor
+    generated  the token that each step generates; None: the most likely one
     """
 
     sounds: Sequence[NDArray[np.float32]]
     prompt: Callable[[Sequence[int]], Sequence[int]]
     token: int = SOUND
     extractor: Mapping[str, Any] = field(default_factory=lambda: EXTRACTOR)
+    generated: int | None = None
 
     def extracted(self, sounds: Sequence[NDArray[np.float32]], **options: Any) -> Any:
         """What the extractor makes of sounds."""
@@ -144,7 +147,7 @@ def _by_voxtral(question: Question, folder: Path) -> Heard:
     rows = joined.shape[2] // 8  # of a window: four states, of two frames each
     ids = question.prompt([rows * len(each) for each in features])
     flat = joined.transpose(1, 2).reshape(-1, joined.shape[1])
-    return _asked(folder, question.token, ids, flat, {"input_features": joined})
+    return _asked(question, folder, ids, flat, {"input_features": joined})
 
 
 def _by_qwen(question: Question, folder: Path, window: int = WINDOW) -> Heard:
@@ -164,11 +167,11 @@ def _by_qwen(question: Question, folder: Path, window: int = WINDOW) -> Heard:
         ]
     )
     read = {"input_features": features, "feature_attention_mask": mask}
-    return _asked(folder, question.token, ids, flat, read)
+    return _asked(question, folder, ids, flat, read)
 
 
 def _asked(
-    folder: Path, token: int, ids: Sequence[int], features: Any, read: Mapping[str, Any]
+    question: Question, folder: Path, ids: Sequence[int], features: Any, read: Mapping[str, Any]
 ) -> Heard:
     """What a model of transformers answers to ids and the sounds that it reads."""
     import torch
@@ -182,10 +185,9 @@ def _asked(
     tokens = torch.tensor([[*ids]])
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **read}
     logits = model(**inputs).logits[0, -1]
-    rows = embedded[0][tokens[0] == token]
-    options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-    answer = model.generate(**inputs, **options)[0, len(ids) :]
-    return Heard(features.numpy(), rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
+    rows = embedded[0][tokens[0] == question.token]
+    answer = best_tokens(model, inputs, ANSWER, generated=question.generated)
+    return Heard(features.numpy(), rows.numpy(), logits.numpy(), answer)
 
 
 def _by_ultravox(question: Question, folder: Path) -> Heard:
@@ -209,15 +211,9 @@ def _by_ultravox(question: Question, folder: Path) -> Heard:
     embedded = model.text.get_input_embeddings()(ids)
     embedded[ids == question.token] = torch.cat(rows)
     logits = model.text(inputs_embeds=embedded).logits[0, -1]
-    options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-    mask = torch.ones(embedded.shape[:2])
-    answer = model.text.generate(inputs_embeds=embedded, attention_mask=mask, **options)[0]
-    return Heard(
-        torch.cat(windows).numpy(),
-        torch.cat(rows).numpy(),
-        logits.numpy(),
-        answer.numpy().astype(np.int32),
-    )
+    inputs = {"inputs_embeds": embedded, "attention_mask": torch.ones(embedded.shape[:2])}
+    answer = best_tokens(model.text, inputs, ANSWER, generated=question.generated)
+    return Heard(torch.cat(windows).numpy(), torch.cat(rows).numpy(), logits.numpy(), answer)
 
 
 _COMPUTED: Mapping[str, Callable[[Question, Path], Heard]] = {
