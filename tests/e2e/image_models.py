@@ -45,6 +45,7 @@ class ImageModel:
     question  the texts, the width and height of the images, and the samples of the sounds, in order
     restored  positions of the question that are on disk: whole chunks
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
+    placeholders  generated in a row; after more of them, rounding decides which token is best
     nightly   whether it is baked at night only
     """
 
@@ -54,6 +55,7 @@ class ImageModel:
     question: Sequence[Item]
     restored: int = 256
     precision: str = "f32"
+    placeholders: int = LENGTH
     nightly: bool = True
 
 
@@ -81,6 +83,7 @@ MODELS: Mapping[str, ImageModel] = {
             (56, 56),
         ),
         precision="int8-g32",
+        placeholders=3,
         restored=455,
     ),
     # Images of several shapes, first and last; one is made smaller and one larger.

@@ -110,7 +110,8 @@ def require_best(
     """Have each step of an answer generate the special token `name`; compare the best tokens."""
     tokenizer = Tokenizer.from_file(str(bundle / TOKENIZER))
     biases = {tokenizer.token_to_id(name): 100}
-    tokens = tokens_of(ask(client, question(content, logit_bias=biases, top_logprobs=1)))
+    body = question(content, max_tokens=len(best), logit_bias=biases, top_logprobs=1)
+    tokens = tokens_of(ask(client, body))
     assert [token["token"] for token in tokens] == [name] * len(best)
     expected = [
         [id_] if id_ < 256 else list(tokenizer.decode([id_], skip_special_tokens=False).encode())

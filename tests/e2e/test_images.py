@@ -124,6 +124,7 @@ def test_no_question_gets_the_rows_of_another(bundle: Path) -> None:
             assert list(map(tokens_of, seen)) == alone
 
 
+@pytest.mark.nightly
 def test_a_generated_placeholder_is_read_as_its_token(model: str, bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
     settings: dict[str, Any] = {"image": manifest.image_settings, "audio": manifest.sound}

@@ -329,12 +329,13 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
         for kind, media in (("image", images), ("audio", sounds))
         if media
     }
+    count = MODELS[name].placeholders
     with torch.no_grad():
         return {
             "prompt_tokens": inputs["input_ids"].shape[1],
             "answer": best_tokens(model, inputs, LENGTH).tolist(),
             "after_placeholders": {
-                kind: best_tokens(model, inputs, LENGTH, generated=token).tolist()
+                kind: best_tokens(model, inputs, count, generated=token).tolist()
                 for kind, token in placeholders.items()
             },
         }
