@@ -118,6 +118,7 @@ COUNTS = {
     ),
     "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "plm": Counts(products=5, stacked=False, by_head=2, gate=SQUARE),
+    "mimo2": Counts(products=6, needed=2),  # values are narrower than the heads of the stack
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(

@@ -193,6 +193,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "routed": (False, True, False), "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 2.5,
     },
+    "mimo2": {
+        **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-20,
+        "windows": (None, 32, None), "local_kv_heads": 4, "value_width": 32, "value_scale": 0.7,
+        "rotary_width": 32, "local_rotary_width": 32, "local_rope_base": 1e3,
+    },
     "pangu-embedded": {"attention_bias": True, "output_bias": True},
     "step35": {
         **_CORRECTED, "windows": (None, 32, None), "local_heads": 8, "rotary_width": 32,

@@ -107,6 +107,25 @@ STEP_TOWER = {
         "width": 24, "layers": 1, "heads": 2, "mlp_ratio": 2.0, "image_size": 10, "patch_size": 5,
     },
 }  # fmt: skip
+MIMO: Mapping[str, Any] = {
+    "num_hidden_layers": 4, "head_dim": 24, "v_head_dim": 14, "attention_value_scale": 0.6,
+    "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "full_attention": DEFAULT | {"partial_rotary_factor": 0.334},
+        "sliding_attention": DEFAULT | {"partial_rotary_factor": 0.334, "rope_theta": 3000.0},
+    },
+}  # fmt: skip
+MIMO_FILE = {
+    "rope_parameters": None, "layer_types": None, "mlp_layer_types": None, "rms_norm_eps": None,
+    "layernorm_epsilon": 1e-5, "hybrid_layer_pattern": [0, 1, 1, 0], "hybrid_block_size": None,
+    "moe_layer_freq": [0, 1, 1, 1], "partial_rotary_factor": 0.334, "rope_theta": 5000.0,
+    "swa_rope_theta": 3000.0, "swa_num_key_value_heads": 4, "swa_num_attention_heads": 4,
+    "swa_head_dim": 24, "swa_v_head_dim": 14, "sliding_window": 39, "sliding_window_size": 39,
+    "attention_chunk_size": 39, "add_swa_attention_sink_bias": True, "scoring_func": "sigmoid",
+    "add_full_attention_sink_bias": False, "topk_method": "noaux_tc", "n_shared_experts": None,
+    "routed_scaling_factor": None,
+}  # fmt: skip
 HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
 # Each row: see `EXPERT_CASES`.
 AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
@@ -160,6 +179,13 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
         "uniform": {
             **LAGUNA, "gating": "per-head", "num_attention_heads_per_layer": None,
             "tie_word_embeddings": True, "mlp_layer_types": ["dense", "dense", *["sparse"] * 3],
+        },
+    }),
+    ("mimo2", "MiMoV2FlashConfig", {"flash": {**MIMO, "sliding_window": 40}}, MIMO_FILE),
+    ("mimo2", "MiMoV2FlashConfig", {
+        "saved": {
+            **MIMO, "sliding_window": 33, "norm_topk_prob": False, "routed_scaling_factor": 2.5,
+            "num_key_value_heads": 1, "mlp_layer_types": ["dense", "dense", "sparse", "sparse"],
         },
     }),
     ("phimoe", "PhimoeConfig", {

@@ -41,6 +41,13 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         local_rope_base=1e4, windows=(None, 512), experts=256, experts_per_token=8, expert_ffn=512,
         shared_ffn=512, factor=2.5, **CORRECTED,
     ),
+    # XiaomiMiMo/MiMo-V2-Flash
+    "mimo2": decoder(
+        4096, 16384, 64, 4, 192, 152576,
+        rope_base=5e6, tied=False, local_kv_heads=8, value_width=128, value_scale=0.707,
+        rotary_width=64, local_rotary_width=64, local_rope_base=1e4, windows=(None, 129),
+        experts=256, experts_per_token=8, expert_ffn=2048, **CORRECTED,
+    ),
     # stepfun-ai/Step-3.5-Flash
     "step35": decoder(
         4096, 11264, 64, 8, 128, 128896,

@@ -143,6 +143,7 @@ FILES = {
     "mamba": File(),
     "mamba2": File(),
     "mellum": File(varies="qwen3moe", templates=("chatml",)),
+    "mimo2": File(),
     "minicpm": File(varies="granite", templates=("chatml",), tokenizer=("llama",)),
     "minicpm3": File(templates=("chatml",), tokenizer=("llama",)),
     "minimax_m2": File(templates=("minimax m2",)),

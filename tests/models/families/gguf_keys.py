@@ -295,6 +295,14 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "expert_gating_func": 1 if config.scores == CHOSEN else 2,
         **({"attention.sliding_window": config.windows[1]} if config.windows else {}),
     },
+    "mimo2": lambda config: {
+        **_sigmoids(config),
+        "attention.sliding_window": config.windows[1],
+        "attention.sliding_window_pattern": [int(window is not None) for window in config.windows],
+        "attention.value_scale": config.value_scale,
+        "rope.dimension_count": config.rotary_width,
+        "rope.freq_base_swa": config.local_rope_base,
+    },
     "rwkv7": rwkv7_keys,
     "spark2_5": lambda config: _two_ropes(config) | window_keys(config),
     "step35": lambda config: {

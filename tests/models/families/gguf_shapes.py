@@ -12,6 +12,7 @@ from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.jamba import Config as JambaConfig
 from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
+from hearthd.models.families.mimo2 import Config as MimoConfig
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.openelm import Config as OpenElmConfig
 from tests.models.families.gguf_keys import (
@@ -76,6 +77,9 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
         kv_heads = [keys or 0 for keys in config.key_heads]
     elif isinstance(config, NemotronConfig):
         kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
+    elif isinstance(config, MimoConfig):
+        kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
+        value_width = config.value_width
     elif isinstance(config, Gemma4Config | OpenElmConfig):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
     elif isinstance(config, KimiConfig):

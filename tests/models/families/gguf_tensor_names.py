@@ -31,6 +31,7 @@ RENAMED_PARTS = {
     "experts.down_proj": "ffn_down_exps.weight",
     "router.scale": "ffn_gate_inp.scale",
     "router.per_expert_scale": "ffn_down_exps.scale",
+    "self_attn.attention_sink_bias": "attn_sinks.weight",
     "self_attn.g_proj": "attn_gate",
     "self_attn.out_proj": "attn_output",
     "self_attn.q_k_v_proj": "attn_qkv",

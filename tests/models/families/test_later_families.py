@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
+from tests.models.families import ours
 from tests.models.families.cases import CASES
-from tests.models.families.family_recording import recorded
+from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.gguf_files import write_gguf
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
 
@@ -67,6 +73,14 @@ def read(case: str, **changes: Any) -> Any:
             "laguna-laguna",
             {"num_attention_heads_per_layer": [4, 6, 6, 4, 4]},
             r"got \[4\] in layers without a window and \[4, 6\] in others",
+        ),
+        ("mimo2-flash", {"add_full_attention_sink_bias": True}, "sink_bias = True, supported is F"),
+        ("mimo2-flash", {"n_shared_experts": 1}, "n_shared_experts = 1, supported is None"),
+        ("mimo2-flash", {"swa_head_dim": 12}, "swa_head_dim = 12, supported is 24"),
+        (
+            "mimo2-flash",
+            {"v_head_dim": 28, "swa_v_head_dim": 28},
+            "v_head_dim: got 28, expected at most 24",
         ),
         ("nanbeige-nanbeige", {"enable_mhc": True}, "enable_mhc = True"),
         ("phimoe-phimoe", {"num_experts_per_tok": 3}, "experts_per_token: got 3, supported is 2"),
@@ -133,6 +147,25 @@ def test_layers_of_granite_swash_without_positions() -> None:
 @pytest.mark.parametrize("name", ["deepseek32-deepseek32", "glm-dsa-glm5"])
 def test_a_context_is_no_longer_than_the_tokens_that_an_index_chooses(name: str) -> None:
     assert [read(name, index_topk=most).max_context for most in (9, 511, 600)] == [9, 511, 512]
+
+
+def test_layers_of_mimo_that_predict_further_tokens_follow_the_others(tmp_path: Path) -> None:
+    """llama.cpp's converter counts three of them, whether a folder has them or not."""
+    write_folder(recorded("mimo2-flash"), tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "mimo2")
+    file = open_weights(write_gguf(tmp_path, "mimo2", config))
+    metadata = {
+        **file.metadata(),
+        "mimo2.block_count": 7,
+        "mimo2.nextn_predict_layers": 3,
+        "mimo2.attention.head_count_kv": [2, 4, 4, 2, 4, 4, 4],
+        "mimo2.attention.sliding_window_pattern": [0, 1, 1, 0, 1, 1, 1],
+    }
+    shapes = {name: file.shape(name) for name in file.names()}
+    family = ARCHITECTURES["mimo2"]
+    assert family.from_gguf(metadata, shapes, file.read) == ours.config_of(file, "mimo2")
+    for name in ("blk.5.attn_qkv.weight", "model.mtp.layers.1.self_attn.qkv_proj.weight"):
+        assert family.tensors.is_other_part(name, [name, "blk.5.nextn.eh_proj.weight"])
 
 
 @pytest.mark.parametrize("name", ["bitnet", "lfm3"])
