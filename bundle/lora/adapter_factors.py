@@ -57,17 +57,12 @@ def read_factors(
     adapter = (
         _read_signed(path, places, keys)
         if keys
-        else read_adapter(path, places.matrices, places.gguf_architecture)
+        else read_adapter(path, places.matrices, places.gguf_architecture, places.rank)
     )
-    if adapter.settings.rank > places.rank:
-        raise BadAdapter(
-            f"{path}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
-            "--rank of the bundle; bake it again with a larger one"
-        )
     # Powers of two keep numbers in the range of f16 and change no bits.
     a_power = _power(term.a for term in adapter.terms.values())
     matrices = {
-        modules[module]: (term.a * np.float32(2.0**-a_power), term.b)
+        modules[module]: (np.ldexp(term.a, -a_power), term.b)
         for module, term in adapter.terms.items()
     }
     is_small = any(array.dtype == "i8" for array in places.arrays)
@@ -78,7 +73,7 @@ def read_factors(
         b_power -= _SCALE_POWER + _MAX_INTEGER.bit_length() - 1
     arrays = tuple(np.zeros(array.shape[1:], _NUMPY[array.dtype]) for array in places.arrays)
     for matrix, (a, b) in matrices.items():
-        _write(arrays, matrix, places.lanes(matrix), a, b * np.float32(2.0**-b_power))
+        _write(arrays, matrix, places.lanes(matrix), a, np.ldexp(b, -b_power))
     scale = adapter.settings.scale * 2.0 ** (a_power + b_power)
     if abs(scale) > float(np.finfo(np.float32).max):
         raise BadAdapter(f"{path}: lora_alpha: got {adapter.settings.alpha}, which is too large")
@@ -96,7 +91,7 @@ def _read_signed(path: Path, places: AdapterPlaces, keys: Sequence[PublicKey]) -
         signed = require_signed_files(path, keys)
     except BadSignature as error:
         raise BadAdapter(str(error)) from error
-    adapter = read_adapter(path, places.matrices, places.gguf_architecture)
+    adapter = read_adapter(path, places.matrices, places.gguf_architecture, places.rank)
     # The files may have been replaced meanwhile, and `digest` is of the bytes that were parsed.
     digests = [signed.sha256.get(file.name, "") for file in adapter_files(path)]
     if adapter.digest != files_digest(map(bytes.fromhex, digests)):

@@ -63,15 +63,17 @@ class LoraAdapter:
     digest: bytes
 
 
-def read_peft_adapter(folder: Path, matrices: Collection[ModelMatrix]) -> LoraAdapter:
-    """Read an adapter for a model with these matrices.
+def read_peft_adapter(
+    folder: Path, matrices: Collection[ModelMatrix], max_rank: int | None
+) -> LoraAdapter:
+    """Read an adapter for a model with these matrices; `max_rank` as in require_rank.
 
     Raises BadAdapter: it is of another model, damaged, or uses an option that is not supported.
     """
     config, tensors = folder / CONFIG, folder / TENSORS
     text = _read(config, _MAX_CONFIG)
     settings = parse_settings(text, config)
-    require_rank(settings.rank, matrices, f"{config}: r")
+    require_rank(settings.rank, matrices, max_rank, f"{config}: r")
     shapes = {matrix.module: (matrix.rows, matrix.columns) for matrix in matrices}
     heads = {matrix.module: matrix.interleaved for matrix in matrices if matrix.folder_interleaved}
     floats = settings.rank * sum(rows + columns for rows, columns in shapes.values())
@@ -91,13 +93,23 @@ def read_peft_adapter(folder: Path, matrices: Collection[ModelMatrix]) -> LoraAd
     return LoraAdapter(settings=settings, terms=terms, digest=digest)
 
 
-def require_rank(rank: int, matrices: Iterable[ModelMatrix], where: str) -> None:
-    """Raise BadAdapter for a rank that exceeds every matrix of a model."""
+def require_rank(
+    rank: int, matrices: Iterable[ModelMatrix], max_rank: int | None, where: str
+) -> None:
+    """Raise BadAdapter for a rank that exceeds every matrix of a model, or a bundle's `max_rank`.
+
+    A file may have as many bytes as its rank says, so the rank is checked before it is read.
+    """
     largest = max((max(matrix.rows, matrix.columns) for matrix in matrices), default=0)
     if rank > largest:
         raise BadAdapter(
             f"{where}: got {rank}, expected at most {largest}, the largest size of a matrix of "
             "this model"
+        )
+    if max_rank is not None and rank > max_rank:
+        raise BadAdapter(
+            f"{where}: got {rank}, expected at most {max_rank}, the --rank of the bundle; bake it "
+            "again with a larger one"
         )
 
 
@@ -129,7 +141,7 @@ class _Tensors:
             is_factor = path.startswith(PREFIX) and name.endswith(WEIGHT) and factor in _FACTORS
             if not is_factor or module not in known:
                 raise BadAdapter(
-                    f"{self._path}: tensor {name} does not fit any matrix of this model"
+                    f"{self._path}: tensor {name:.200} does not fit any matrix of this model"
                 )
             known_modules[module] = None
         return list(known_modules)

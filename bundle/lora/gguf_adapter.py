@@ -46,11 +46,12 @@ _MAX_PADDING = 1 << 20  # bytes after the last tensor
 
 
 def read_gguf_adapter(
-    path: Path, matrices: Collection[ModelMatrix], architecture: str
+    path: Path, matrices: Collection[ModelMatrix], architecture: str, max_rank: int | None
 ) -> LoraAdapter:
     """Read an adapter for a model of an architecture, as GGUF files name it, with these matrices.
 
-    Raises BadAdapter: it is of another model, damaged, or not a LoRA adapter.
+    `max_rank` as in require_rank. Raises BadAdapter: it is of another model, damaged, or not a LoRA
+    adapter.
     """
     if not architecture:
         raise BadAdapter(
@@ -59,11 +60,12 @@ def read_gguf_adapter(
         )
     try:
         with open_file(path) as file:
-            _Contents(path, read_header(file, path), matrices, architecture).require_size(file)
+            header = read_header(file, path)
+            _Contents(path, header, matrices, architecture, max_rank).require_size(file)
             file.seek(0)
             data = file.read()
         copy = io.BytesIO(data)
-        contents = _Contents(path, read_header(copy, path), matrices, architecture)
+        contents = _Contents(path, read_header(copy, path), matrices, architecture, max_rank)
         contents.require_size(copy)
     except BadGguf as error:
         raise BadAdapter(str(error)) from error
@@ -97,6 +99,7 @@ class _Contents:
         header: GgufHeader,
         matrices: Collection[ModelMatrix],
         architecture: str,
+        max_rank: int | None,
     ) -> None:
         """Raises BadAdapter."""
         self._path, self._tensors = path, header.tensors
@@ -104,7 +107,7 @@ class _Contents:
         self.adapted = self._adapted({matrix.gguf: matrix for matrix in matrices})
         ranks = [self._rank(matrix) for matrix in self.adapted]
         self.rank = max(ranks)
-        require_rank(self.rank, matrices, f"{path}: rank")
+        require_rank(self.rank, matrices, max_rank, f"{path}: rank")
         for matrix, rank in zip(self.adapted, ranks, strict=True):
             shapes = (rank, matrix.columns), (matrix.rows, rank)
             for factor, shape in zip(_FACTORS, shapes, strict=True):
@@ -153,7 +156,7 @@ class _Contents:
             base = name.removesuffix(_A).removesuffix(_B)
             if not name.endswith(_FACTORS) or base not in known:
                 raise BadAdapter(
-                    f"{self._path}: tensor {name} does not fit any matrix of this model"
+                    f"{self._path}: tensor {name:.200} does not fit any matrix of this model"
                 )
             names[base] = None
         if not names:

@@ -25,11 +25,17 @@ def adapter_name(path: Path) -> str:
     return path.name.removesuffix(".gguf")
 
 
-def read_adapter(path: Path, matrices: Collection[ModelMatrix], architecture: str) -> LoraAdapter:
+def read_adapter(
+    path: Path,
+    matrices: Collection[ModelMatrix],
+    architecture: str,
+    max_rank: int | None = None,
+) -> LoraAdapter:
     """Read an adapter for a model of an architecture, as GGUF files name it, with these matrices.
 
-    Raises BadAdapter: it is of another model, damaged, or computes something else.
+    `max_rank` is the --rank of a bundle; None if nothing but the matrices limits it. Raises
+    BadAdapter: it is of another model, damaged, or computes something else.
     """
     if path.is_dir():
-        return read_peft_adapter(path, matrices)
-    return read_gguf_adapter(path, matrices, architecture)
+        return read_peft_adapter(path, matrices, max_rank)
+    return read_gguf_adapter(path, matrices, architecture, max_rank)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_MAX_AXES = 8
 LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -34,11 +35,15 @@ def parse(data: bytes) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], mem
             continue
         stored, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if stored not in BYTES:
-            raise ValueError(f"tensor {name} is {stored!r:.20}, expected {', '.join(BYTES)}")
+            raise ValueError(f"tensor {name:.200} is {stored!r:.20}, expected {', '.join(BYTES)}")
+        if len(shape) > _MAX_AXES:  # the product of many sizes takes minutes
+            raise ValueError(
+                f"tensor {name:.200} has {len(shape)} axes, expected at most {_MAX_AXES}"
+            )
         begin, end = (_size(offset) for offset in offsets)
         extents = tuple(map(_size, shape))
         if end - begin != math.prod(extents) * BYTES[stored]:
-            raise ValueError(f"tensor {name} has {end - begin} bytes for its shape {extents}")
+            raise ValueError(f"tensor {name:.200} has {end - begin} bytes for its shape {extents}")
         entries[name] = (stored, extents, begin)
         ends.append((begin, end))
     ends.sort()

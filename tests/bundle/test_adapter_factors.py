@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from safetensors.numpy import load_file
 from hearthd.bundle import AdapterArray, AdapterPlaces, NotABundle
 from hearthd.bundle.lora.adapter_factors import AdapterFactors, read_factors
 from hearthd.bundle.lora.adapter_folder import TENSORS
+from hearthd.bundle.lora.adapter_settings import BadAdapter
+from hearthd.bundle.parsing import safetensors_file
 from tests.server import adapter_folders as folders
 
 if TYPE_CHECKING:
@@ -54,6 +57,40 @@ def test_integers_are_near_the_factors(tmp_path: Path, size: float, rank: int) -
     assert not product[5].any()
     errors = np.abs(product - expected).max(axis=1)
     assert (errors <= 0.015 * np.abs(expected).max(axis=1)).all()
+
+
+@pytest.mark.parametrize("places", [folders.PLACES, SMALL], ids=["f16", "i8"])
+@pytest.mark.parametrize("size", [1e-42, 1e-38, 1e-30])
+@pytest.mark.parametrize("factor", [folders.A, folders.B])
+def test_tiny_factors_stay_finite(
+    tmp_path: Path, factor: str, size: float, places: AdapterPlaces
+) -> None:
+    tensors: dict[str, Any] = folders.tensors(3, 2)
+    tensors[factor] = (tensors[factor] * size).astype(np.float32)
+    factors = read_factors(folders.write(tmp_path / "adapter", tensors, rank=2), places)
+    assert all(np.isfinite(array.astype(np.float32)).all() for array in factors.arrays)
+
+
+def test_a_rank_above_the_bundles_is_refused_before_the_tensors_are_read(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "adapter", folders.tensors(3, 2), rank=folders.RANK + 1)
+    with (folder / TENSORS).open("wb") as file:
+        file.truncate(2**33)
+    with pytest.raises(BadAdapter, match=r"r: got \d+, expected at most \d+, the --rank of the b"):
+        read_factors(folder, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("a", [2**62] * 50_000, "tensor a has 50000 axes, expected at most 8"),
+        ("x" * 10**6, [1, 2], "tensor x{200} has 4 bytes for its shape"),
+    ],
+    ids=["axes", "name"],
+)
+def test_a_header_without_end_is_refused_at_once(name: str, shape: list[int], message: str) -> None:
+    header = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}}).encode()
+    with pytest.raises(ValueError, match=message):
+        safetensors_file.parse(len(header).to_bytes(8, "little") + header + bytes(4))
 
 
 def test_integers_need_scales() -> None:
