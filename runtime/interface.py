@@ -75,8 +75,9 @@ class Reader(Protocol):
         """Read one token in each of 1 to `batch` different slots, at these positions.
 
         Returns the logits after each token, f32 (len(slots), vocab_size), owned by the caller.
-        Logits further below the largest of their row than its margin, in nats, may be approximate;
-        with `ALL_LOGITS` none are. Without margins, each is `LOGIT_MARGIN`.
+        Logits further below the largest of their row than its margin, in nats, may be approximate,
+        and those more than 7 below may be rounded by about 0.05; with `ALL_LOGITS` none are.
+        Without margins, each is `LOGIT_MARGIN`.
         """
 
 

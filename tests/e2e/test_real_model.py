@@ -22,6 +22,7 @@ from hearthd.models.cache_buffers import cache_types, empty_caches
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused import ROUNDED_MARGIN
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families.gemma3 import ARCHITECTURE, Gemma3
@@ -52,6 +53,8 @@ VERIFIED = (range(8, 16), range(124, 136), range(498, 506), range(518, 526), ran
 TOGETHER = (range(100, 104), range(600, 604))
 # Rounding: logits have a standard deviation of 1. A key too many changes them by more.
 TOLERANCE = 2e-5
+# The standard deviation of the error of a logit, in nats, with activations of 8 bits.
+ROUNDING = 0.05
 TWO_LAYERS = dataclasses.replace(GEMMA3["270m"], layers=2, windows=(512, None), vocab_size=272)
 # Where a prefill of chunks of these sizes ends, over and over.
 CHUNKS = ((128,), (1, 7, 16, 17, 128, 100, 3))
@@ -124,6 +127,7 @@ def reference(small_f32: Path, few: list[int]) -> dict[int, NDArray[np.float32]]
         prefill_tokens=(POSITIONS,),
         decode_batches=(1,),
         verify_tokens=(),
+        pair_tokens=0,
     )
     model = Gemma3(config)
     program = entry_points.program(model, options)
@@ -320,7 +324,10 @@ def test_verify_has_the_same_bits_as_repeated_decodes(
 def test_logits_near_the_best_one_are_those_of_an_exact_step(
     bundles: Bundles, tokens: list[int]
 ) -> None:
-    """What may be drawn has the same bits; the rest is near; and a neighbor's wish is its own."""
+    """The best ones have the same bits, others that may be drawn are rounded, and the rest is near.
+
+    The margin of a neighbor changes nothing.
+    """
     _, runtime = open_bundle(bundles["gemma3"], threads=None)
     for slot in (0, 1):
         runtime.prefill(slot, tokens[:40], 0)
@@ -328,8 +335,10 @@ def test_logits_near_the_best_one_are_those_of_an_exact_step(
     for at in range(40, 60):
         token = [tokens[at]] * 2
         exact, quick = runtime.decode([0, 1], token, [at, at], [ALL_LOGITS, LOGIT_MARGIN])
-        near = exact > exact.max() - 0.7 * LOGIT_MARGIN
+        # The step compares logits of its first pass, which differ.
+        near, drawn = (exact > exact.max() - 0.7 * m for m in (ROUNDED_MARGIN, LOGIT_MARGIN))
         np.testing.assert_array_equal(quick[near], exact[near])
+        assert np.abs(quick - exact)[drawn].max() < 6 * ROUNDING
         assert np.abs(quick - exact).max() < 0.7 * LOGIT_MARGIN
         coarse += int(np.count_nonzero(quick != exact))
         np.testing.assert_array_equal(runtime.decode([0], token[:1], [at], [ALL_LOGITS])[0], exact)
