@@ -145,7 +145,8 @@ COUNTS = {
     ),
     # Their norms are no RMSNorm, and stay plain.
     **dict.fromkeys(
-        ("cohere2", "cohere2moe", "command-r", "olmo", "orion", "stablelm"), Counts(norms=("", 0))
+        ("cohere2", "cohere2moe", "command-r", "dbrx", "olmo", "orion", "stablelm"),
+        Counts(norms=("", 0)),
     ),
     **dict.fromkeys(
         ("falcon", "gptneox"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))

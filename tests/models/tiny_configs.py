@@ -82,6 +82,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "windows": (None, 32, None),
     },
     "command-r": {"logit_scale": 0.25},
+    "dbrx": {**_EXPERTS, "clip": 2.0, "routed": (True,) * 3},
     "deepseek": {**_EXPERTS, "shared_ffn": 64, "normalized": False},
     **dict.fromkeys(("deepseek2", "deepseek32", "glm-dsa"), _DEEPSEEK),
     "exaone-moe": {**_CORRECTED, "windows": (32, 32, None)},

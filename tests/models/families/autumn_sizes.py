@@ -41,6 +41,12 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         local_rope_base=1e4, windows=(None, 512), experts=256, experts_per_token=8, expert_ffn=512,
         shared_ffn=512, factor=2.5, **CORRECTED,
     ),
+    # databricks/dbrx-instruct
+    "dbrx": decoder(
+        6144, 10752, 48, 8, 128, 100352,
+        rope_base=5e5, tied=False, clip=8.0, experts=16, experts_per_token=4, expert_ffn=10752,
+        routed=(True, True), normalized=True,
+    ),
     # XiaomiMiMo/MiMo-V2-Flash
     "mimo2": decoder(
         4096, 16384, 64, 4, 192, 152576,

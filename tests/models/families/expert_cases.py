@@ -57,6 +57,20 @@ EXPERT_CASES: Sequence[tuple[Any, ...]] = (
         },
         "scout": {**LLAMA4, "rope_parameters": SCOUT_ROPE, "tie_word_embeddings": True},
     }),
+    ("dbrx", "DbrxConfig", {
+        "dbrx": {
+            "d_model": 48, "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.8, "rope_theta": 5000.0},
+            "ffn_config": {"ffn_hidden_size": 20, "moe_num_experts": 7, "moe_top_k": 3},
+            "rope_parameters": DEFAULT,
+        },
+        "one": {
+            "d_model": 48, "attn_config": {"kv_n_heads": 1, "clip_qkv": 8, "rope_theta": 5000.0},
+            "ffn_config": {"ffn_hidden_size": 20, "moe_num_experts": 5, "moe_top_k": 1},
+            "rope_parameters": DEFAULT,
+        },
+    }, dict.fromkeys((
+        "head_dim", "intermediate_size", "num_key_value_heads", "rms_norm_eps",
+    ))),
     ("mixtral", "MixtralConfig", {
         "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
         "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},

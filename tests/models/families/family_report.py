@@ -78,6 +78,7 @@ FILES = {
     "cohere2": File(varies="command_r", templates=("command r",)),
     "cohere2_moe": File(templates=("command r",)),
     "command_r": File(templates=("command r",)),
+    "dbrx": File(templates=("chatml",)),
     "deci": File(templates=("llama 3",), tokenizer=("gpt2", "llama")),
     "deepseek": File(),
     "deepseek2": File(templates=("glm",)),

@@ -26,6 +26,7 @@ from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from hearthd.models.families.phimoe import Config as PhiMoeConfig
 from hearthd.models.families.step35 import Config as StepConfig
+from tests.models.families.gguf_dbrx import dbrx
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
@@ -230,6 +231,8 @@ def _by_shape(
         return grouped_delta_net if architecture == "qwen3next" else delta_net
     if isinstance(config, KimiConfig):
         return kimi_linear
+    if architecture == "dbrx":
+        return dbrx
     is_latent = isinstance(config, LatentConfig) and architecture not in KEEPS_JOINED
     return latent if is_latent else None
 

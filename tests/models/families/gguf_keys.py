@@ -153,14 +153,15 @@ WITHOUT_ATTENTION = ("mamba", "mamba2", "rwkv7")
 KEEPS_JOINED = ("minicpm3", "plm")
 # Those whose norms are LayerNorm, with an epsilon of this name.
 LAYER_NORMS = (
-    "bloom", "cohere2", "cohere2moe", "command-r", "falcon", "gpt2", "gptneox", "jais2", "mpt",
+    "bloom", "cohere2", "cohere2moe", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "jais2",
+    "mpt",
     "nemotron", "olmo", "orion", "phi2", "rwkv7", "stablelm", "starcoder", "starcoder2",
 )  # fmt: skip
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("chatglm", "deepseek2", "glm4", "gpt-oss", "mistral3", "mistral4")
 # Architectures whose files give the width of an expert under the key of an MLP's.
 EXPERTS_OF_MLP_WIDTH = (
-    "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe", "phimoe",
+    "dbrx", "granite_swa", "granitehybrid", "granitemoe", "jamba", "llama", "olmoe", "phimoe",
 )  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = (
@@ -198,6 +199,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         **window_keys(config),
     },
     "command-r": lambda config: {"logit_scale": config.logit_scale},
+    "dbrx": lambda config: {"attention.clamp_kqv": config.clip},
     "deci": lambda config: {"rope.dimension_count": config.head_dim},
     "deepseek": _shared_experts,
     "deepseek2": deepseek2_keys,

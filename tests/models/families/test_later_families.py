@@ -74,6 +74,18 @@ def read(case: str, **changes: Any) -> Any:
             {"num_attention_heads_per_layer": [4, 6, 6, 4, 4]},
             r"got \[4\] in layers without a window and \[4, 6\] in others",
         ),
+        (
+            "dbrx-dbrx",
+            {
+                "ffn_config": {
+                    "ffn_hidden_size": 20,
+                    "moe_num_experts": 7,
+                    "moe_top_k": 3,
+                    "moe_normalize_expert_weights": 2,
+                },
+            },
+            "ffn_config: moe_normalize_expert_weights = 2, supported: 1",
+        ),
         ("mimo2-flash", {"add_full_attention_sink_bias": True}, "sink_bias = True, supported is F"),
         ("mimo2-flash", {"n_shared_experts": 1}, "n_shared_experts = 1, supported is None"),
         ("mimo2-flash", {"swa_head_dim": 12}, "swa_head_dim = 12, supported is 24"),

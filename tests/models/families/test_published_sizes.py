@@ -106,6 +106,7 @@ COVERED = (
     ("mellum2", "native", "prefill_16"),
     ("deci", "native", "prefill_16"),
     ("rwkv7", "native", "prefill_16"),
+    ("dbrx", "native", "prefill_16"),
     ("mimo2", "native", "prefill_16"),
     ("step35", "native", "prefill_16"),
     ("olmo", "native", "prefill_16"),
