@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 # The characters of a token that stands for a byte.
+_MAX_CONTENT = 64  # what a decoder may put in the place of a match
 _BYTE_TOKEN = frozenset("<0x123456789ABCDEF>")
 
 
@@ -49,6 +50,11 @@ def _independent(parts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, An
     joined = False
     for component in parts:
         match component:
+            case {"type": "Replace", "content": str() as content} if len(content) > _MAX_CONTENT:
+                raise InvalidDecoder(
+                    f"decoder: Replace has a content of {len(content)} characters, expected at "
+                    f"most {_MAX_CONTENT}"
+                )
             case {"type": "Fuse"}:
                 joined = True
                 yield component

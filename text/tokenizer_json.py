@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MAX_IDS = 2**22
 # The score of unigrams that no text is read as: a sum of a few others is higher.
 UNREAD = -1e4
+# What a normalizer may make of a character, and a template put around a text: far more than known
+# files do, and far less than fills the memory.
+_MAX_GROWTH, _MAX_PIECES = 256, 64
 _MAX_MESSAGE = 300  # characters of an error of the library
 # For private use, which no vocabulary has, and a letter, which no normalizer removes.
 RARE = "\U0010fffd\N{CYRILLIC LETTER MULTIOCULAR O}"
@@ -75,8 +78,13 @@ def parse(text: str | bytes) -> dict[str, Any]:
         _check_merges(model)
     for component in _parts(fields.get("post_processor"), "processors"):
         _check_template(component)
-    for component in _parts(fields.get("normalizer"), "normalizers"):
+    changes = list(_parts(fields.get("normalizer"), "normalizers"))
+    for component in changes:
         _check_normalizer(component)
+    if math.prod(map(_growth, changes)) > _MAX_GROWTH:
+        raise InvalidTokenizer(
+            f"normalizer: makes more than {_MAX_GROWTH} characters of one, too many for memory"
+        )
     _check_added_tokens(fields)
     return fields
 
@@ -288,8 +296,19 @@ def _check_template(component: Mapping[str, Any]) -> None:
     if component.get("type") != "TemplateProcessing":
         return
     defined = component.get("special_tokens")
+    for id_, special in defined.items() if isinstance(defined, dict) else ():
+        ids = special.get("ids") if isinstance(special, dict) else None
+        if isinstance(ids, list) and len(ids) > _MAX_PIECES:
+            raise InvalidTokenizer(
+                f"post_processor.special_tokens: {id_!r:.80} has {len(ids)} ids, expected at most "
+                f"{_MAX_PIECES}"
+            )
     for name in ("single", "pair"):
         pieces = component.get(name)
+        if isinstance(pieces, list) and len(pieces) > _MAX_PIECES:
+            raise InvalidTokenizer(
+                f"post_processor.{name} has {len(pieces)} pieces, expected at most {_MAX_PIECES}"
+            )
         for piece in pieces if isinstance(pieces, list) else ():
             special = piece.get("SpecialToken") if isinstance(piece, dict) else None
             id_ = special.get("id") if isinstance(special, dict) else None
@@ -315,6 +334,17 @@ def _check_normalizer(component: Mapping[str, Any]) -> None:
     # The library raises plain Exception.
     except Exception as error:
         raise InvalidTokenizer(f"normalizer.precompiled_charsmap: {error}") from error
+
+
+def _growth(component: Mapping[str, Any]) -> int:
+    """The most characters that a normalizer makes of one. A regex can match between characters."""
+    match component:
+        case {"type": "Replace", "pattern": {"String": _}, "content": str() as text}:
+            return max(1, len(text))
+        case {"type": "Replace", "content": str() as text} | {"prepend": str() as text}:
+            return 1 + len(text)
+        case _:
+            return 1
 
 
 def _check_added_tokens(fields: Mapping[str, Any]) -> None:

@@ -115,3 +115,11 @@ def test_a_missing_decoder_is_refused(decoder: Any) -> None:
     """The library would join tokens with spaces."""
     with pytest.raises(InvalidDecoder, match="decoder: "):
         answer_decoder(decoder)
+
+
+def test_a_decoder_that_writes_a_megabyte_for_a_match_is_refused() -> None:
+    decoder = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 10**6}
+    with pytest.raises(
+        InvalidDecoder, match="a content of 1000000 characters, expected at most 64"
+    ):
+        answer_decoder(decoder)

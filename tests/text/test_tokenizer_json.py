@@ -15,6 +15,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.text import tokenizer_json
 from hearthd.text.tokenizer import BadTokenizer, Tokenizer
+from hearthd.text.tokenizer_json import InvalidTokenizer, parse
 from tests.by_day import first_by_day
 from tests.server import fakes
 
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
 LIBRARY = fakes.gemma_like()
 UNIGRAM = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]}
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<x>", "type_id": 0}}, {"Sequence": {"id": "A"}}],
     "pair": [],
     "special_tokens": {},
 }
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
@@ -76,6 +78,22 @@ BAD = {
     "a bad charsmap": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
         "precompiled_charsmap",
+    ),
+    "a character that becomes a megabyte": (
+        {"normalizer": {"type": "Prepend", "prepend": "a" * 10**6}},
+        "makes more than 256 characters of one",
+    ),
+    "a character that doubles many times": (
+        {"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 5000}},
+        "makes more than 256 characters",
+    ),
+    "a template without end": (
+        {"post_processor": TEMPLATE | {"single": TEMPLATE["single"] * 100}},
+        "single has [0-9]+ pieces, expected at most 64",
+    ),
+    "a template of a token without end": (
+        {"post_processor": TEMPLATE | {"special_tokens": {"<x>": {"ids": [1] * 65}}}},
+        "'<x>' has 65 ids, expected at most 64",
     ),
     "a template without its token": ({"post_processor": TEMPLATE}, "single names '<x>'"),
     "a template in a sequence": (
@@ -154,3 +172,12 @@ def test_texts_are_neither_cut_nor_padded(tmp_path: Path) -> None:
         assert answer_tokenizer(source).encode(text).ids == expected
         baked = tokenizers.Tokenizer.from_str(text_tokenizer_json(source))
         assert baked.encode(text).ids == expected
+
+
+def test_what_a_file_adds_to_a_text_has_a_limit() -> None:
+    """All limits of BAD by day, without the library."""
+    for name in BAD:
+        if name.endswith((" without end", " times")):
+            change, message = BAD[name]
+            with pytest.raises(InvalidTokenizer, match=message):
+                parse(json.dumps(json.loads(LIBRARY.to_str()) | change))
