@@ -168,13 +168,13 @@ def families_of(source: WeightSource) -> list[str]:
     names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
     _require_order(where, written_for)
-    if written_for not in names_of:
+    if not isinstance(written_for, str) or written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(
             f"{where}: got {written_for!r:.80}, which is not a supported architecture; "
             f"{_same_layers(source) or _nearest(names, names_of)}"
         )
-    return names_of[str(written_for)]
+    return names_of[written_for]
 
 
 def _families_with_towers_of(source: WeightSource) -> list[str]:

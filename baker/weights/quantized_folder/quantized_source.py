@@ -168,7 +168,7 @@ def _as_known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**settings, "quant_method": "bitsandbytes"}
     if settings.get("quant_method") in _AUTO_ROUND:
         packing = settings.get("packing_format", "auto_round:auto_gptq")
-        if packing not in _AUTO_ROUND_PACKINGS:
+        if not isinstance(packing, str) or packing not in _AUTO_ROUND_PACKINGS:
             raise UnsupportedType(
                 f"config.json: quantization_config: packing_format: got {packing!r:.80}, expected "
                 f"one of {', '.join(_AUTO_ROUND_PACKINGS)}; use the unquantized folder or a GGUF "

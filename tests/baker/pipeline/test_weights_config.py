@@ -76,6 +76,10 @@ class OnlyMetadata:
         ("safetensors", {"architectures": ["Qwen3TTSForConditionalGeneration"]}, ConfigError,
          "model_type: got None, which is not a supported architecture; similar supported names: "
          "qwen3, "),
+        ("safetensors", {"model_type": ["gemma3"]}, ConfigError,
+         r"model_type: got \['gemma3'\], which is not a supported architecture; "),
+        ("gguf", {"general.architecture": ["gemma3"]}, ConfigError,
+         r"general.architecture: got \['gemma3'\], which is not a supported architecture; "),
         ("safetensors", {}, ConfigError, "got None, which is not a supported "
          "architecture; `hearth bake --help` lists the supported models$"),
     ],
