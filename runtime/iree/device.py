@@ -117,7 +117,7 @@ class Device:
                 f"{bundle}: Linux cannot read experts from their file here: {error}; bake it with "
                 "a --max-memory that all experts fit into"
             ) from error
-        except (RuntimeError, ValueError, OSError) as error:
+        except (IndexError, RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
 

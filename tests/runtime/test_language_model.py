@@ -310,6 +310,17 @@ def test_a_program_that_iree_cannot_load_is_an_error(
         IreeRuntime(broken, manifest, threads=None)
 
 
+@pytest.mark.parametrize("start", [0, 8, 16, 40])
+def test_weights_that_iree_cannot_parse_are_an_error(
+    broken: Path, manifest: LanguageManifest, start: int
+) -> None:
+    with (broken / PARAMETERS).open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * 40)
+    with pytest.raises(CannotLoad, match=r"IREE cannot load it: .*; bake it again"):
+        IreeRuntime(broken, manifest, threads=None)
+
+
 def test_missing_weights_are_an_error(broken: Path, manifest: LanguageManifest) -> None:
     import iree.runtime as rt
 

@@ -78,8 +78,6 @@ class OnlyMetadata:
          "qwen3, "),
         ("safetensors", {"model_type": ["gemma3"]}, ConfigError,
          r"model_type: got \['gemma3'\], which is not a supported architecture; "),
-        ("gguf", {"general.architecture": ["gemma3"], "gemma3.block_count": 2}, ConfigError,
-         r"general.architecture: got \['gemma3'\], which is not a supported architecture; "),
         ("safetensors", {}, ConfigError, "got None, which is not a supported "
          "architecture; `hearth bake --help` lists the supported models$"),
     ],
