@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
-from hearthd.baker.weights.recommended_sampling import recommended_sampling
+from hearthd.baker.weights.recommended_sampling import recommended_sampling, suppressed_tokens
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import GridInput, ImageInput
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
@@ -95,6 +95,11 @@ class OpenedModel:
     def sampling(self) -> dict[str, int | float]:
         """The sampling parameters that the weights recommend."""
         return recommended_sampling(self.source)
+
+    @property
+    def suppressed_tokens(self) -> tuple[int, ...]:
+        """The ids that the weights say are never sampled."""
+        return suppressed_tokens(self.source, self.config.vocab_size)
 
     def square_images(self) -> ImageInput | None:
         """How the model reads images of one size, if it does."""

@@ -1,4 +1,4 @@
-"""The sampling parameters that weights recommend for requests that do not set them."""
+"""How weights say that tokens are sampled: with which parameters by default, and which never."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ _IN_GGUF = {
     "mirostat_tau": "mirostat_tau",
     "mirostat_eta": "mirostat_eta",
 }
+_SUPPRESSED_IN_GGUF = "tokenizer.ggml.suppress_tokens"
 
 
 def recommended_sampling(source: WeightSource) -> dict[str, int | float]:
@@ -45,6 +46,16 @@ def recommended_sampling(source: WeightSource) -> dict[str, int | float]:
         keys = {f"general.sampling.{key}": name for key, name in _IN_GGUF.items()}
         found = _renamed(source.metadata(), keys)
     return valid_parameters(found)
+
+
+def suppressed_tokens(source: WeightSource, vocab_size: int) -> tuple[int, ...]:
+    """The ids that weights say are never sampled, such as Gemma 4's tokens for images."""
+    if source.folder is not None:
+        values = read_optional(source.folder / GENERATION_CONFIG).get("suppress_tokens")
+    else:
+        values = source.metadata().get(_SUPPRESSED_IN_GGUF)
+    ids = [id_ for id_ in values if type(id_) is int] if isinstance(values, list) else []
+    return tuple(sorted({id_ for id_ in ids if 0 <= id_ < vocab_size}))
 
 
 def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

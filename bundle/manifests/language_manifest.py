@@ -191,6 +191,7 @@ class LanguageManifest(Manifest):
     draft_tokens   tokens that a drafter can draft, or 0
     images, image_grid  how a model reads images of one size, or of any size
     sampling       sampling parameters that the weights recommend
+    suppressed_tokens  ids that the weights say are never sampled
     golden_image   what it computes of an image; golden_sound the same for sound
     golden_rows    of caches of i8 or f16: of the second layer, or of the first one with activations
                    of int8, and after its first experts
@@ -207,6 +208,7 @@ class LanguageManifest(Manifest):
     serving: Serving | None = field(default=None, metadata=OMITTED)
     special_tokens: SpecialTokens
     sampling: dict[str, int | float] = field(default_factory=dict, metadata=OMITTED)
+    suppressed_tokens: tuple[int, ...] = field(default=(), metadata=OMITTED)
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES

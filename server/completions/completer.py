@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import secrets
 import time
 from dataclasses import replace
@@ -48,8 +49,9 @@ _RANDOM_SEEDS = 2**32
 class Completer:
     """Starts completions on a backend whose model has `vocab_size` ids and `context` positions.
 
-    `eos` are the ids that end an answer. A prompt that does not fit is an error, or with the
-    overflow "truncate-middle" loses tokens in its middle; texts to embed or to score lose none.
+    `eos` are the ids that end an answer; no answer has one of `suppressed`. A prompt that does not
+    fit is an error, or with the overflow "truncate-middle" loses tokens in its middle; texts to
+    embed or to score lose none.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Completer:
         vocab_size: int,
         context: int,
         eos: Collection[int],
+        suppressed: Collection[int] = (),
         pooling: Literal["mean", "last"] = "mean",
         overflow: Overflow = "error",
     ) -> None:
@@ -71,6 +74,7 @@ class Completer:
         self._vocab_size = vocab_size
         self._context = context
         self._ends = frozenset(eos)
+        self._suppressed = frozenset(suppressed)
         self._overflow: Overflow = overflow
         self._pooling: Literal["mean", "last"] = pooling
 
@@ -148,10 +152,11 @@ class Completer:
         self, request: TextRequest, forced: tuple[int, ...]
     ) -> tuple[SamplingOptions, Constraint | None]:
         """The request's sampling options and grammar in token ids; for any thread."""
+        never = ((id_, -math.inf) for id_ in sorted(self._suppressed.difference(forced)))
         sampling = self._sampling.resolve(
             request.sampling,
             logprobs=request.logprobs,
-            logit_bias=request.logit_bias,
+            logit_bias=(*request.logit_bias, *never),
             dry_sequence_breakers=request.dry_sequence_breakers,
         )
         reasoning = request.reasoning

@@ -75,9 +75,8 @@ class LanguageBackend(Backend, Worker, Protocol):
 class LanguageService(Service):
     """The language model of one bundle: its text layer, and the backend that computes tokens.
 
-    `context` are the positions of a slot, None for all that the bundle has; `overflow` as in
-    Completer. With a `fetcher`, images may be at addresses. `sampling` are defaults of requests, in
-    place of the bundle's.
+    `context` are the positions of a slot, None for all of the bundle's; `overflow` as in Completer.
+    With a `fetcher`, images may be at addresses. `sampling` replaces defaults of the bundle.
     """
 
     manifest: LanguageManifest
@@ -115,6 +114,7 @@ class LanguageService(Service):
             vocab_size=manifest.vocab_size,
             context=self.context,
             eos=manifest.special_tokens.eos,
+            suppressed=manifest.suppressed_tokens,
             pooling=manifest.pooling,
             overflow=overflow,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -224,6 +225,20 @@ def test_a_bias_may_name_an_id_or_a_text(client: httpx.Client, form: type) -> No
     first = ask(client, **greedy)["token_ids"][0]
     banned: Any = {str(first): False} if form is dict else [[first, False]]
     assert ask(client, logit_bias=banned, **greedy)["token_ids"][0] != first
+
+
+def test_a_token_that_the_weights_suppress_is_never_sampled(client: httpx.Client) -> None:
+    greedy: dict[str, Any] = {"temperature": 0, "max_tokens": 4}
+    first = ask(client, **greedy)["token_ids"][0]
+    runtime = FakeRuntime(vocab_size=TOKENIZER.get_vocab_size(), context=512, slots=1, chunk=8)
+    manifest = replace(manifest_of(runtime, eos=(EOS,)), suppressed_tokens=(first,))
+    with running(LocalLanguageService(runtime, PLAIN, manifest)) as other:
+        answer = ask(other, **greedy, logit_bias={str(first): 500})
+        # A prompt that is scored can have it.
+        scored = {"prompt": [5, first, 6], "echo": True, "logprobs": 1, "max_tokens": 0}
+        assert other.post("/v1/completions", json=scored).status_code == 200
+    expected = ask(client, **greedy, logit_bias={str(first): False})
+    assert answer["token_ids"] == expected["token_ids"]
 
 
 def test_a_bias_of_a_text_applies_to_each_of_its_tokens() -> None:

@@ -264,6 +264,7 @@ def _manifest(
         + activation_tolerance(options.activations, {weight.storage for weight in program.weights}),
         special_tokens=model.tokenizer.special,
         sampling=model.sampling,
+        suppressed_tokens=model.suppressed_tokens,
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,

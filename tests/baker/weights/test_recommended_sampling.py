@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from hearthd.baker.weights.gguf import GgufSource
-from hearthd.baker.weights.recommended_sampling import recommended_sampling
+from hearthd.baker.weights.recommended_sampling import recommended_sampling, suppressed_tokens
 from hearthd.baker.weights.safetensors import SafetensorsSource
 
 if TYPE_CHECKING:
@@ -39,6 +39,19 @@ def test_a_folder_recommends_parameters(
     assert recommended_sampling(SafetensorsSource(tmp_path)) == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [([7, 3, 3, 10, -1, True, "x"], (3, 7)), (None, ()), (5, ())],
+)
+def test_a_folder_names_tokens_that_are_never_sampled(
+    written: object, expected: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": np.ones(1, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": written}))
+    assert suppressed_tokens(SafetensorsSource(tmp_path), 10) == expected
+
+
 def test_a_gguf_file_recommends_parameters(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(path := tmp_path / "a.gguf", "llama")
     for key, value in {"temp": 0.6, "penalty_repeat": 1.1, "xtc_threshold": -1.0}.items():
@@ -46,9 +59,11 @@ def test_a_gguf_file_recommends_parameters(tmp_path: Path) -> None:
     writer.add_int32("general.sampling.top_k", 20)
     writer.add_int32("general.sampling.penalty_last_n", 128)
     writer.add_string("general.sampling.sequence", "k")
+    writer.add_array("tokenizer.ggml.suppress_tokens", [7, 3, 10])
     writer.add_tensor("a", np.ones(1, np.float32))
     for write in ("header", "kv_data", "tensors"):
         cast("Any", getattr(writer, f"write_{write}_to_file"))()
     writer.close()
     expected = {"temperature": 0.6, "top_k": 20, "repeat_last_n": 128, "repeat_penalty": 1.1}
     assert recommended_sampling(GgufSource(path)) == expected
+    assert suppressed_tokens(GgufSource(path), 10) == (3, 7)
