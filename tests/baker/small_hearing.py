@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.catalog import ARCHITECTURES
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -62,11 +62,7 @@ def config_of(name: str, states: int = STATES) -> Any:
 def small_hearing(folder: Path, name: str, states: int = STATES) -> Path:
     """Write a Hugging Face folder of a model of an architecture; returns it."""
     architecture, config = ARCHITECTURES[name], config_of(name, states)
-    shapes = {}
-    for parameter, tensor in architecture.model(config).parameters().items():
-        stored = architecture.tensors.find(config, parameter, (), gguf=False).name
-        shapes[_published(stored)] = _shape(parameter, tensor.shape)
-    tensors = random_tensors(shapes)
+    tensors = small_tensors(architecture, config, name=_published, shape=_shape)
     write_model(
         folder, tensors, _config(name, config), extractor(config), TEMPLATES[name], SPECIAL[name]
     )

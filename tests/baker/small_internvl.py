@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.families.internvl import ARCHITECTURE, Config
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ TEMPLATE = (
 
 def small_internvl(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        shapes[_published(stored)] = _shape(name, parameter.shape)
-    write_model(folder, random_tensors(shapes), _config(), _processor(), TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=_published, shape=_shape)
+    write_model(folder, tensors, _config(), _processor(), TEMPLATE, SPECIAL)
     return folder
 
 

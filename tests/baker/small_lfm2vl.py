@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.families.lfm2vl import ARCHITECTURE, Config
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,14 +50,14 @@ def token(name: str) -> int:
 
 def small_lfm2vl(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        is_convolution = name.endswith("conv.weight")
-        rows, *columns = parameter.shape
-        shapes[stored] = (rows, 1, *columns) if is_convolution else parameter.shape
-    write_model(folder, random_tensors(shapes), _config(), PROCESSOR, TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, shape=_shape)
+    write_model(folder, tensors, _config(), PROCESSOR, TEMPLATE, SPECIAL)
     return folder
+
+
+def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tensor in files, where convolutions have more axes."""
+    return (shape[0], 1, *shape[1:]) if name.endswith("conv.weight") else shape
 
 
 def _config() -> dict[str, Any]:

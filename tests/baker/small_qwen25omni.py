@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hearthd.models.families.qwen25omni import ARCHITECTURE, Config
 from tests.baker import small_qwen25vl
 from tests.baker.small_qwen35 import MERGED, PATCH
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -47,14 +49,17 @@ def token(name: str) -> int:
 
 def small_qwen25omni(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        published = stored if stored.startswith("thinker.") else f"thinker.{stored}"
-        shapes[published] = _shape(name, parameter.shape)
-    shapes["thinker.audio_tower.audio_bos_eos_token.weight"] = (2, CONFIG.hidden)  # not run
-    write_model(folder, random_tensors(shapes), _config(), processor(), TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=_published, shape=_shape)
+    # Published files have it, and transformers asks for it, though it is not run.
+    unused = "thinker.audio_tower.audio_bos_eos_token.weight"
+    tensors[unused] = np.zeros((2, CONFIG.hidden), np.float32)
+    write_model(folder, tensors, _config(), processor(), TEMPLATE, SPECIAL)
     return folder
+
+
+def _published(name: str) -> str:
+    """The name of a tensor in the published files."""
+    return name if name.startswith("thinker.") else f"thinker.{name}"
 
 
 def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from hearthd.models.families.qwen25vl_images import ARCHITECTURE, Config
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH, SPECIAL, TEMPLATE, token
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -26,11 +26,7 @@ _HEADS = ("q_proj", "k_proj", "v_proj")
 
 def small_qwen25vl(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        shapes[_published(stored)] = _shape(name, parameter.shape)
-    tensors = random_tensors(shapes)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=_published, shape=_shape)
     for name in [name for name in tensors if name.startswith("visual.") and ".q_proj." in name]:
         parts = [tensors.pop(name.replace("q_proj", head)) for head in _HEADS]
         tensors[name.replace("q_proj", "attn.qkv")] = np.concatenate(parts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.families.qwen35_images import ARCHITECTURE, Config
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -45,11 +45,8 @@ def token(name: str) -> int:
 
 def small_qwen35(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        shapes[published(stored)] = _shape(name, parameter.shape)
-    write_model(folder, random_tensors(shapes), _config(), processor(), TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=published, shape=_shape)
+    write_model(folder, tensors, _config(), processor(), TEMPLATE, SPECIAL)
     return folder
 
 

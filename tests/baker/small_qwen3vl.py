@@ -15,7 +15,7 @@ from tests.baker.small_qwen35 import (
     token,
 )
 from tests.baker.small_smolvlm import write_model
-from tests.models.families.cases import random_tensors
+from tests.baker.small_tensors import small_tensors
 from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ CONFIG = Config(
 
 def small_qwen3vl(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        is_patches = name == "tower.patch_embedding.weight"
-        convolution = (CONFIG.tower_hidden, 3, 2, PATCH, PATCH)
-        shapes[published(stored)] = convolution if is_patches else parameter.shape
-    write_model(folder, random_tensors(shapes), _config(), processor(), TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=published, shape=_shape)
+    write_model(folder, tensors, _config(), processor(), TEMPLATE, SPECIAL)
     return folder
+
+
+def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a tensor in files, where convolutions have more axes."""
+    return (shape[0], 3, 2, PATCH, PATCH) if name == "tower.patch_embedding.weight" else shape
 
 
 def _config() -> dict[str, Any]:
