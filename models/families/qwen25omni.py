@@ -99,6 +99,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.ignore(*_SPEAKERS)
     thinker = data.section("thinker_config") if data.has("thinker_config") else data
     thinker.ignore(*_TOKENS)
+    thinker.assume(tie_word_embeddings=False)
     text, audio = thinker.text_section(tied=None), thinker.section("audio_config")
     text.ignore("init_std")
     fields = qwen25vl_images.text_and_sections(thinker)

@@ -63,6 +63,15 @@ def test_the_thinker_of_the_whole_model_is_read(tmp_path: Path) -> None:
     assert all(np.array_equal(array, own[name]) for name, array in theirs.items())
 
 
+def test_a_head_is_read_where_config_json_does_not_say_whether_it_is_tied(tmp_path: Path) -> None:
+    thinker = published(tmp_path)
+    for section in (thinker, thinker["text_config"]):
+        del section["tie_word_embeddings"]
+    (tmp_path / "config.json").write_text(json.dumps(thinker), encoding="utf-8")
+    config: Any = ours.config_of(open_weights(tmp_path), ARCHITECTURE.name)
+    assert not config.tied
+
+
 def test_images_and_sound_have_their_settings_in_one_file(tmp_path: Path) -> None:
     published(tmp_path)
     source = open_weights(tmp_path)
