@@ -24,6 +24,7 @@ GGUF_NAMES: Mapping[str, str] = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.gate_proj": "attn_gate",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
@@ -255,10 +256,7 @@ class TensorNames:
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool
     ) -> StoredTensor:
-        """Where a parameter of the layer that predicts further tokens is.
-
-        A GGUF file has it as the block after the others.
-        """
+        """As `find`, in the layer that predicts further tokens: in GGUF files, the last block."""
         if gguf:
             block = inner.removeprefix(_MTP_BLOCK)
             part = f"{MTP_MODULE}.{inner}" if block == inner else block

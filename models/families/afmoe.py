@@ -101,11 +101,7 @@ ARCHITECTURE = Architecture(
     read_gguf=from_gguf,
     model=Afmoe,
     tensors=TensorNames(
-        gguf={
-            **EXPERT_GGUF_NAMES,
-            **GGUF_NAMES_WITH_NORMS_AFTER,
-            "self_attn.gate_proj": "attn_gate",
-        },
+        gguf={**EXPERT_GGUF_NAMES, **GGUF_NAMES_WITH_NORMS_AFTER},
         folder={
             **EXPERT_FOLDER_NAMES,
             "mlp.gate": "mlp.router.gate",

@@ -149,7 +149,7 @@ ARCHITECTURE = Architecture(
     read_gguf=from_gguf,
     model=Laguna,
     tensors=TensorNames(
-        gguf={**EXPERT_GGUF_NAMES, "self_attn.gate_proj": "attn_gate"},
+        gguf=EXPERT_GGUF_NAMES,
         folder={
             **EXPERT_FOLDER_NAMES,
             "self_attn.gate_proj": "self_attn.g_proj",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import windows_by_type
 from hearthd.models.decoder.layers import MLP, Block
-from hearthd.models.decoder.tensor_names import GGUF_NAMES, JOINED_HEADS, TensorNames
+from hearthd.models.decoder.tensor_names import JOINED_HEADS, TensorNames
 from hearthd.models.decoder.two_ropes import (
     TwoRopesConfig,
     TwoRopesModel,
@@ -59,7 +59,6 @@ ARCHITECTURE = Architecture(
     read_gguf=from_gguf,
     model=Spark,
     tensors=TensorNames(
-        gguf={**GGUF_NAMES, "self_attn.gate_proj": "attn_gate"},
         folder={
             "self_attn.gate_proj": "self_attn.g_proj",
             "self_attn.o_proj": "self_attn.out_proj",

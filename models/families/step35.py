@@ -188,7 +188,7 @@ ARCHITECTURE = Architecture(
     read_gguf=from_gguf,
     model=Step35,
     tensors=TensorNames(
-        gguf={**EXPERT_GGUF_NAMES, "self_attn.gate_proj": "attn_gate"},
+        gguf=EXPERT_GGUF_NAMES,
         folder={
             "self_attn.gate_proj": "self_attn.g_proj",
             "mlp.gate": "moe.gate",
