@@ -120,9 +120,9 @@ def test_a_folder_without_a_tokenizer_is_refused_before_the_bake(tmp_path: Path)
 
 
 def test_weights_of_no_known_architecture_are_rejected() -> None:
-    metadata: dict[str, object] = {"general.architecture": "rwkv7", "rwkv7.block_count": 2}
+    metadata: dict[str, object] = {"general.architecture": "arctic", "arctic.block_count": 2}
     source: Any = OnlyMetadata("gguf", metadata, "token_embd.weight")
-    with pytest.raises(ConfigError, match="got 'rwkv7', which is not a supported architecture; "):
+    with pytest.raises(ConfigError, match="got 'arctic', which is not a supported architecture; "):
         identify(source, None)
 
 

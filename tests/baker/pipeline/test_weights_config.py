@@ -70,8 +70,8 @@ class OnlyMetadata:
         ("gguf", {"general.architecture": "qwen3tts", "qwen3tts.block_count": 2}, ConfigError,
          "^model.gguf: general.architecture: got 'qwen3tts', which is not a supported "
          "architecture; similar supported names: qwen3, qwen35, qwen3next$"),
-        ("safetensors", {"model_type": "rwkv7"}, ConfigError,
-         "folder/config.json: model_type: got 'rwkv7', which is not a supported architecture; "
+        ("safetensors", {"model_type": "arctic"}, ConfigError,
+         "folder/config.json: model_type: got 'arctic', which is not a supported architecture; "
          "`hearth bake --help` lists the supported models$"),
         ("safetensors", {"architectures": ["Qwen3TTSForConditionalGeneration"]}, ConfigError,
          "model_type: got None, which is not a supported architecture; similar supported names: "
