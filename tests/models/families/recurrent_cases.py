@@ -54,7 +54,8 @@ RWKV7 = _UNSAID | {
     "model_type": "rwkv7", "attn": None, "attn_mode": "chunk", "head_dim": 64, "norm_eps": 1e-5,
     "hidden_size": 128, "intermediate_size": 56, "hidden_act": "sqrelu", "hidden_ratio": 4.0,
     "norm_bias": True, "norm_first": True, "fuse_norm": False, "decay_low_rank_dim": 7,
-    "a_low_rank_dim": 9, "v_low_rank_dim": 5, "gate_low_rank_dim": 11, "value_dim": [128] * 3,
+    "a_low_rank_dim": 9, "v_low_rank_dim": 5, "gate_low_rank_dim": 11, "value_dim": [128] * 2,
+    "num_hidden_layers": 2,
 }  # fmt: skip
 _JAMBA = {
     "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 5,
@@ -156,7 +157,7 @@ RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
         "rwkv7": RWKV7,
         "tied": {
             **RWKV7, "head_dim": 12, "hidden_size": 48, "norm_eps": 1e-3, "value_dim": [48] * 3,
-            "tie_word_embeddings": True,
+            "num_hidden_layers": 3, "tie_word_embeddings": True,
         },
     }),
     ("nemotron_h", "NemotronHConfig", {
