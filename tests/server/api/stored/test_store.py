@@ -163,3 +163,18 @@ def run_on_a_small_disk(folder: Path, command: list[str], *arguments: object) ->
         pytest.skip(f"this system gives tests no disk of their own: {done.stderr}")
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_file_with_a_damaged_page_is_refused(tmp_path: Path) -> None:
+    """The server would start, and then fail in some requests."""
+    store = Store(tmp_path)
+    for number in range(200):
+        store.put("owner", f"resp_{number}", {"object": "response", "text": "x" * 300})
+    store.close()
+    content = (tmp_path / FILE).read_bytes()
+    page = content.index(b'"text": "xxx')
+    for start in range(page & ~4095, len(content), 4096):
+        damaged = content[:start] + b"\xff" * 100 + content[start + 100 :]
+        (tmp_path / FILE).write_bytes(damaged)
+        with pytest.raises(CannotOpenState, match=r"cannot keep responses here: .*(dam|malf)"):
+            Store(tmp_path)
