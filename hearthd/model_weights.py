@@ -155,8 +155,8 @@ def _named(model: str, folder: Path, home: Path | None) -> Weights:
     with needs_baker(f"{bundle_home.unknown_bundle(folder, home)}; to bake a model by its name: "):
         if (found := packaged(model)) is not None:
             return found
-        if similar:
-            raise NotABundle(f"{missing}{similar}")
+        if meant := _stored_suggestion(model) or similar:
+            raise NotABundle(f"{missing}{meant}")
         names = ", ".join(_similar_names(model.lower(), home))
     raise NotABundle(
         f"{missing}, and no bundle of this name in {bundle_home.home(home)}; specify a GGUF file, "

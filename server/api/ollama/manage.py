@@ -1,5 +1,7 @@
 """POST /api/pull, POST /api/copy and DELETE /api/delete: change which models there are.
 
+/api/push and /api/create say what to do in their place.
+
 They change the bundles in --home, so they need API keys and a server of all bundles in --home.
 """
 
@@ -30,7 +32,7 @@ from hearthd.server.services.bundle_files import copy_bundle, remove_bundle
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.pulls import PullProgress, pull, pull_command
-from hearthd.text.errors import InvalidRequest
+from hearthd.text.errors import InvalidRequest, NotSupported
 
 router = surface("Ollama", ERRORS, JsonRoute)
 
@@ -136,6 +138,22 @@ async def ollama_delete(body: OllamaDeleteRequest, pool: Pool, request: Request)
     await asyncio.to_thread(remove_bundle, folder)
     await pool.rescan()
     return Response()
+
+
+@router.post("/api/push", include_in_schema=False)
+async def ollama_push() -> Response:
+    """Refuse to upload a model."""
+    raise NotSupported("push: this server uploads no models; copy the bundle's folder in --home")
+
+
+@router.post("/api/create", include_in_schema=False)
+@router.post("/api/blobs/{digest}", include_in_schema=False)
+async def ollama_create() -> Response:
+    """Refuse to create a model."""
+    raise NotSupported(
+        "create: this server creates no models; bake a GGUF file with `hearth bake`, copy a model "
+        "with /api/copy, and send `system` and `options` in each request"
+    )
 
 
 def _home(request: Request, action: str) -> Path:

@@ -135,5 +135,7 @@ def test_a_name_without_the_prefix_is_suggested_with_it(
     store_model(tmp_path / "ollama", "library/gemma3/270m", b"GGUF")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Gemma3-270m").mkdir()  # a similar name
-    with pytest.raises(NotABundle, match=r"such path; did you mean ollama:gemma3:270m\?$"):
-        find("gemma3:270m", tmp_path, {})
+    store_model(tmp_path / "ollama", "library/llama3.2/latest", b"GGUF")
+    for name in ("gemma3:270m", "llama3.2"):
+        with pytest.raises(NotABundle, match=rf"such path; did you mean ollama:{name}\?$"):
+            find(name, tmp_path, {})

@@ -184,6 +184,21 @@ def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None
     assert [path.name for path in home.iterdir()] == ["first"]
 
 
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/api/push", "copy the bundle's folder"),
+        ("/api/create", "bake a GGUF file with `hearth bake`"),
+        ("/api/blobs/sha256:ab", "bake a GGUF file with `hearth bake`"),
+    ],
+)
+def test_what_is_not_supported_says_what_to_do(
+    client: httpx.Client, path: str, instead: str
+) -> None:
+    status, reason = refusal(client, path, model="first")
+    assert (status, instead in reason) == (501, True)
+
+
 @pytest.mark.parametrize("has_key", [False, True])
 def test_models_change_only_with_keys_and_a_home(home: Path, has_key: bool) -> None:
     options: dict[str, Any] = {"guards": GUARDS} if has_key else {"home": home}
