@@ -100,4 +100,6 @@ def _of_link(path: str) -> tuple[str, str | None]:
 
 def _bad(text: str) -> BadReference:
     meant = f"; did you mean {PREFIX}{text}?" if _ON_HUB.fullmatch(text) else ""
+    if not text.startswith(PREFIX) and (_NAME.fullmatch(text) or _IN_OLLAMA.fullmatch(text)):
+        meant = "; a model of Ollama's library has another name on huggingface.co"
     return BadReference(f"got {text!r}, {_EXPECTED}{meant}")

@@ -65,6 +65,15 @@ def test_a_repository_without_prefix_is_named_with_it() -> None:
         parse_reference("repo")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_of_ollama"), [("llama3.2", True), ("llama3.2:1b", True), ("hf:org", False)]
+)
+def test_a_name_of_ollama_is_said_to_be_another_on_the_hub(text: str, is_of_ollama: bool) -> None:
+    with pytest.raises(BadReference) as refused:
+        parse_reference(text)
+    assert ("Ollama's library has another name" in str(refused.value)) == is_of_ollama
+
+
 @pytest.mark.parametrize("text", ["gemma3", "model.gguf", "./hf", "https://example.org/a/b"])
 def test_a_name_or_a_path_is_not_a_reference(text: str) -> None:
     assert not is_reference(text)
