@@ -151,6 +151,9 @@ def _special_sizes(
             "key_width": width * random.randint(1, 3),
             "query_rank": random.choice((None, width * random.randint(1, wide))),
         }  # fmt: skip
+    if "key_heads" in config_type.by_layer:
+        by_layer = {"query_heads": sizes["heads"], "key_heads": sizes["kv_heads"]}
+        return {name: (count,) * sizes["layers"] for name, count in by_layer.items()}
     if issubclass(config_type, Gemma3nConfig):
         return {
             "laurel_rank": width * random.randint(1, wide),
@@ -158,8 +161,12 @@ def _special_sizes(
             "deviations": tuple(random.choice((None, 1.0)) for _ in range(sizes["layers"])),
         }
     if issubclass(config_type, GridConfig):
-        heads, pairs = random.randint(1, 3), random.randint(1, sizes["head_dim"] // 2)
-        return {
+        heads, pairs = random.randint(1, 3), sizes["head_dim"] // 2
+        fields = config_type.__dataclass_fields__
+        if "rotary_width" in fields:
+            pairs = random.randint(1, pairs)
+        by_layer = {"tower_layers": sizes["layers"]} if "attends_to_all" in fields else {}
+        return by_layer | {
             "tower_heads": heads,
             "tower_hidden": 4 * heads * random.randint(1, 3),
             "tower_head_dim": 4 * random.randint(1, 3),
@@ -199,10 +206,16 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "norm_eps": _EPSILON,
         "ffns": tuple(width * random.randint(1, wide) for _ in range(layers)),
         "local_head_dim": head_dim,
+        "local_heads": heads,
+        "local_rotary_width": 2,
         "layer_embedding": width * random.randint(1, wide),
         "caching_layers": random.randint(1, layers),
         "window": random.randint(1, 20),
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
+        "loops": 1,
+        "tower_activation": "gelu",
+        "sound_mels": 8,
+        "sound_channels": (8, 2),
         "kinds": tuple(
             random.choice((MAMBA, ATTENTION, feed_forward)[: 2 + (n > 0)]) for n in range(layers)
         ),
@@ -223,6 +236,8 @@ def _fields(
         elif "tuple[bool" in annotation:  # for each layer; every model attends in one
             chosen = [random.random() < 0.5 for _ in range(layers)]
             fields[field.name] = (*chosen[:-1], chosen[-1] or field.name == "attends")
+        elif "tuple[float | None" in annotation and field.default is dataclasses.MISSING:
+            fields[field.name] = tuple(random.choice((None, 100.0)) for _ in range(layers))
         elif "tuple" in annotation:
             fields[field.name] = () if field.default is dataclasses.MISSING else field.default
         elif "bool" in annotation:
