@@ -15,9 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hearthd.baker.atomic_file import write_atomically
+from hearthd.bundle.parsing.typed_json import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -98,18 +99,30 @@ def read_checkpoint(folder: Path, options: Mapping[str, Any]) -> Checkpoint | No
             for name in file.keys():  # noqa: SIM118  (not a dict)
                 group, _, key = name.partition("/")
                 groups[group][key] = file.get_tensor(name)
-        history = recorded["history"]
-        history["validation"] = [tuple(pair) for pair in history["validation"]]
-        checkpoint = Checkpoint(**groups, history=History(**history))
+        checkpoint = Checkpoint(**groups, history=typed(History, recorded["history"], "history"))
+        recorded_options = typed(dict[str, Any], recorded["options"], "options")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; remove it to start again"
         ) from error
     for name, value in options.items():
-        then = recorded["options"].get(name)
+        then = recorded_options.get(name)
         if then != value:
             raise CheckpointError(
                 f"{path} is of a run with another {name}: got {value!r}, expected {then!r}; "
                 "choose another --out, or remove the folder"
             )
     return checkpoint
+
+
+def require_tensors(
+    folder: Path, checkpoint: Checkpoint, adapters: Collection[str], state: Collection[str]
+) -> None:
+    """Raise CheckpointError unless a checkpoint has these tensors: others would begin as zeros."""
+    given = {*checkpoint.adapters}, {*checkpoint.state}
+    for found, expected in zip(given, ({*adapters}, {*state}), strict=True):
+        if other := sorted(found ^ expected):
+            raise CheckpointError(
+                f"{folder / CHECKPOINT}: {other[0]:.200} is missing, or is not of this run; "
+                "remove it to start again"
+            )

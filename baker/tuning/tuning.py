@@ -23,7 +23,13 @@ from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, chat_template, special_tokens
 from hearthd.baker.tuning import batches
 from hearthd.baker.tuning.bundle_weights import BundleWeights
-from hearthd.baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
+from hearthd.baker.tuning.checkpoint import (
+    Checkpoint,
+    History,
+    read_checkpoint,
+    require_tensors,
+    write_checkpoint,
+)
 from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.tuning.lora_task import LoraTask
@@ -104,6 +110,8 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
         with progress.stage("compute the digests of the weights"):
             options = {**_recorded(run), "recompute": program.recomputes}
         checkpoint = read_checkpoint(request.out, options)
+        if checkpoint is not None:
+            require_tensors(request.out, checkpoint, program.adapters, program.state)
         compile_program(program, run.source, run.architecture, run.config, folder, progress)
         run.source.require_unchanged()
         checkpoint = checkpoint or Checkpoint(
