@@ -41,10 +41,17 @@ class ImageGrid(NamedTuple):
 
     patch   pixels of a side of a patch
     merged  patches of a side of the square that gives one row of embeddings
+    most    the most patches of an image whose rows of embeddings have a fixed number; 0: each
+            square gives one
     """
 
     patch: int
     merged: int
+    most: int = 0
+
+    def patches_of(self, rows: int) -> int:
+        """The patches that an entry point for a number of rows of embeddings reads."""
+        return self.most or rows * self.merged**2
 
 
 class SoundShape(NamedTuple):

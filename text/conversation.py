@@ -107,12 +107,13 @@ class Conversation:
         *,
         reads: Collection[MediaKind] = (),
         marks: Mapping[MediaKind, str] = MappingProxyType({}),
+        lines: Collection[MediaKind] = (),
     ) -> list[TemplateMessage]:
         """The messages in the form of chat templates; raises InvalidRequest.
 
         The parts of a message are one text, or a list if there is one among them of a kind that the
         model `reads`. `marks` has the texts that stand for parts of kinds that the template does
-        not write. A tool's result has the tool's name.
+        not write; those of `lines` are lines of their own. A tool's result has the tool's name.
         """
         if not self.messages:  # such as a list of reasoning without a text
             raise InvalidRequest(field=self.field, got="none", expected="at least one message")
@@ -120,18 +121,22 @@ class Conversation:
         converted = []
         for message in self.messages:
             if isinstance(message, ToolResult):
-                converted.append(_result(message, names, reads=reads, marks=marks))
+                converted.append(_result(message, names, reads=reads, marks=marks, lines=lines))
             else:
-                converted.append(_message(message, reads=reads, marks=marks))
+                converted.append(_message(message, reads=reads, marks=marks, lines=lines))
                 names |= {call.id: call.name for call in message.calls}
         return converted
 
 
 def _message(
-    message: Message, *, reads: Collection[MediaKind], marks: Mapping[MediaKind, str]
+    message: Message,
+    *,
+    reads: Collection[MediaKind],
+    marks: Mapping[MediaKind, str],
+    lines: Collection[MediaKind],
 ) -> TemplateMessage:
     reads = reads if message.role == "user" else ()
-    content = _content(message.parts, reads=reads, marks=marks)
+    content = _content(message.parts, reads=reads, marks=marks, lines=lines)
     converted: TemplateMessage = {"role": message.role, "content": content}
     if message.name:
         converted["name"] = message.name
@@ -155,6 +160,7 @@ def _result(
     *,
     reads: Collection[MediaKind],
     marks: Mapping[MediaKind, str],
+    lines: Collection[MediaKind],
 ) -> TemplateMessage:
     """The message of a result; `names` are the tools called so far, by the call's id."""
     if result.call_id not in names:
@@ -165,14 +171,18 @@ def _result(
         )
     return {
         "role": "tool",
-        "content": _content(result.parts, reads=reads, marks=marks),
+        "content": _content(result.parts, reads=reads, marks=marks, lines=lines),
         "name": names[result.call_id],
         "tool_call_id": result.call_id,
     }
 
 
 def _content(
-    parts: Sequence[Part], *, reads: Collection[MediaKind], marks: Mapping[MediaKind, str]
+    parts: Sequence[Part],
+    *,
+    reads: Collection[MediaKind],
+    marks: Mapping[MediaKind, str],
+    lines: Collection[MediaKind],
 ) -> str | list[dict[str, str]]:
     """The parts as one text, or with media as a list; raises InvalidRequest for other parts."""
     for part in parts:
@@ -180,7 +190,7 @@ def _content(
             raise InvalidRequest(field=part.field, got=part.kind, expected=_expected(reads))
     written = [part for part in parts if isinstance(part, str) or part.kind not in marks]
     if all(isinstance(part, str) for part in written):
-        return _one_text(parts, marks)
+        return _one_text(parts, marks, lines)
     return [
         {"type": "text", "text": part}
         if isinstance(part, str)
@@ -191,14 +201,19 @@ def _content(
     ]
 
 
-def _one_text(parts: Sequence[Part], marks: Mapping[MediaKind, str]) -> str:
-    """Texts, a line each, and the marks of media, which are in a line with what is beside them."""
-    text, after_text = "", False
+def _one_text(
+    parts: Sequence[Part], marks: Mapping[MediaKind, str], lines: Collection[MediaKind]
+) -> str:
+    """Texts, a line each, and the marks of media.
+
+    A mark of a kind that is not of `lines` is in a line with what is beside it.
+    """
+    text, after_line = "", False
     for part in parts:
-        is_text = isinstance(part, str)
-        separator = "\n" if is_text and after_text else ""
+        is_line = isinstance(part, str) or part.kind in lines
+        separator = "\n" if is_line and after_line else ""
         text += separator + (part if isinstance(part, str) else marks[part.kind])
-        after_text = is_text
+        after_line = is_line
     return text
 
 

@@ -22,6 +22,14 @@ def image_rows(settings: ImageInput | GridInput | None, max_tokens: int | None) 
             reads = "no images" if settings is None else "images of one size"
             raise RecipeError(f"--image-max-tokens: the model reads {reads}; omit the option")
         return ()
+    if settings.slices is not None:
+        rows = settings.slices.rows
+        if max_tokens not in (None, rows):
+            raise RecipeError(
+                f"--image-max-tokens: got {max_tokens}, but each part of an image has {rows} "
+                "positions; omit the option"
+            )
+        return (rows,)
     smallest, largest = -(-settings.min_pixels // settings.step**2), settings.max_rows
     if settings.longest_edge is not None:
         smallest = min(_MIN_TOKENS, largest)

@@ -1,8 +1,8 @@
 """A GGUF file with a text model and one with its projector, read as one.
 
 The second file has the tensors of towers for images (`v.*`) and sound (`a.*`) and of the
-projections (`mm.*`), and keys that start with "clip.". Source: llama.cpp, conversion/base.py
-(`MmprojModel`) and tools/mtmd/clip.cpp.
+projections (`mm.*`, `resampler.*`), and keys that start with "clip.". Source: llama.cpp,
+conversion/base.py (`MmprojModel`) and tools/mtmd/clip.cpp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import IntegerBlock, WeightSource
 
 _ARCHITECTURE = "general.architecture"
-_SHARED = ("a.", "v.", "mm.")
+_SHARED = ("a.", "v.", "mm.", "resampler.")
 _WIDTH = "clip.vision.embedding_length"
 _FIRST, _SECOND = ".ffn_up.", ".ffn_down."
 # What follows the name of a convolution's weights over the second of two frames.

@@ -13,7 +13,7 @@ from hearthd.bundle.provenance import OMITTED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["GoldenImage", "GridInput", "ImageInput", "ImageTiles", "Resampling"]
+__all__ = ["GoldenImage", "GridInput", "ImageInput", "ImageSlices", "ImageTiles", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 Fit: TypeAlias = Literal["stretch", "crop", "pad"]
@@ -169,12 +169,51 @@ class ImageTiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageSlices:
+    """How an image of a large area is cut into slices of any shape, which follow all of it.
+
+    The image, and each of its slices, is resized to about the area of a square and has the same
+    number of rows of embeddings, whatever its shape.
+
+    side       pixels of a side of that square
+    rows       rows of embeddings
+    max_count  the most slices
+    begin      text before the image: {image} is its number in the prompt, from 0
+    start      special token before the rows of a slice
+    end        special token after them
+    line_end   text between rows of slices
+    """
+
+    side: int
+    rows: int
+    max_count: int
+    begin: str
+    start: str
+    end: str
+    line_end: str
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for numbers out of range."""
+        limits = {
+            "side": (self.side, 1, _MAX_SIDE),
+            "rows": (self.rows, 1, _MAX_SIDE),
+            "max_count": (self.max_count, 1, _MAX_TILES),
+        }
+        _require_within(limits, "images.slices")
+
+    def text(self, rows: int, columns: int, placeholder: str) -> str:
+        """The text of rows and columns of slices."""
+        line = (self.start + placeholder + self.end) * columns
+        return self.line_end.join([line] * rows)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GridInput:
     """How an image of any size becomes patches, which the tower reads, and a text around its rows.
 
     An image is resized to sides that are multiples of `patch` * `merged` pixels, with an area
     between two limits, if its sides allow that. An image with a `longest_edge` is not enlarged
-    more than that takes.
+    more than that takes. An image with `slices` is resized and cut as these say.
 
     patch        pixels of a side of a patch
     merged       patches of a side of the square that gives one row of embeddings
@@ -196,6 +235,8 @@ class GridInput:
     parts        parts of a row: the first layer reads the first, and each other one is added to the
                  result of a layer
     tiles        how large images are cut; None: they are not
+    slices       how images are cut whose number of rows is fixed; None: each square has a row
+    own_line     whether an image is a line of its own in a message whose template writes no images
     both_ways    whether the rows of an image are read as a block, in which they see each other
     """
 
@@ -217,6 +258,8 @@ class GridInput:
     axes: int
     parts: int = field(default=1, metadata=OMITTED)
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
+    slices: ImageSlices | None = field(default=None, metadata=OMITTED)
+    own_line: bool = field(default=False, metadata=OMITTED)
     both_ways: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self) -> None:
@@ -246,7 +289,16 @@ class GridInput:
     @property
     def max_rows(self) -> int:
         """The most rows of embeddings of an image, or of a tile of one."""
-        return max(self.max_pixels // self.step**2, self._tile_rows)
+        return self.rows_of(max(self.max_pixels // self.step**2, self._tile_rows))
+
+    def rows_of(self, squares: int) -> int:
+        """The rows of embeddings of an image, or a part of one, of a number of squares."""
+        return squares if self.slices is None else self.slices.rows
+
+    def patches_of(self, rows: int) -> int:
+        """The patches that an entry point for a number of rows of embeddings reads."""
+        squares = rows if self.slices is None else self.max_pixels // self.step**2
+        return squares * self.merged**2
 
     @property
     def _tile_rows(self) -> int:
@@ -255,8 +307,10 @@ class GridInput:
     def limited(self, rows: int) -> GridInput:
         """These settings, with images limited to `rows` rows of embeddings.
 
-        Images are not cut into tiles if a tile has more.
+        Images are not cut into tiles if a tile has more. A fixed number of rows stays.
         """
+        if self.slices is not None:
+            return self
         tiles = self.tiles if self._tile_rows <= rows else None
         return replace(self, max_pixels=min(self.max_pixels, rows * self.step**2), tiles=tiles)
 
@@ -264,6 +318,8 @@ class GridInput:
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
         tokens = tuple(filter(None, (self.start, self.placeholder, self.line_end, self.end)))
+        if self.slices is not None:
+            tokens = (*tokens, self.slices.start, self.slices.end)
         if self.tiles is None:
             return tokens
         places = {
@@ -279,8 +335,11 @@ class GridInput:
         return rows if self.line_end else 1
 
     def text(self, rows: int, columns: int, lines: int = 1) -> str:
-        """The text of an image that was cut into rows and columns of tiles, or not at all."""
+        """The text of an image that was cut into rows and columns of parts, or not at all."""
         image = self.line_end.join([self.placeholder] * lines)
+        if self.slices is not None:
+            slices = self.slices.text(rows, columns, self.placeholder)
+            return f"{self.slices.begin}{self.start}{image}{self.end}{slices}"
         tiles = (
             []
             if self.tiles is None or not rows

@@ -69,7 +69,7 @@ _MTP_GGUF_NAMES = {
     "mtp.state_norm": "nextn.hnorm",
     "mtp.norm": "nextn.shared_head_norm",
 }
-_HEADS = (HEAD, f"language_model.{HEAD}", f"thinker.{HEAD}")  # the others are beside towers
+_HEADS = (HEAD, *(f"{text}.{HEAD}" for text in ("language_model", "llm", "thinker")))
 _NUMBER = "*"
 _CHANNELS = 3
 

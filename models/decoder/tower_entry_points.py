@@ -100,7 +100,7 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
     assert image is not None, "images of no size"
     if isinstance(image, ImageGrid):
         assert isinstance(model, PatchReader), "a model without a tower"
-        count = point.tokens * image.merged**2
+        count = image.patches_of(point.tokens)
         patches = TensorType((count, _CHANNELS * image.patch**2), DType.F32)
         places, grid = TensorType((2, count), DType.I32), TensorType((2,), DType.I32)
         inputs = {"patches": patches, "places": places, "grid": grid}

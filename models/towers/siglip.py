@@ -83,16 +83,16 @@ def attended(
     *,
     scale: float | None = None,
 ) -> Tensor:
-    """Attention of each row to the first `count` i32 (1,) rows, or to all of them.
+    """Attention of each query to the first `count` i32 (1,) keys, or to all of them.
 
-    Query, key and value (N, H, D) -> (N, H * D). Heads are padded with zeros to widths that the
-    kernel reads. `scale` is D^-0.5 unless given.
+    Query (N, H, D), key and value (R, H, D) -> (N, H * D). Heads are padded with zeros to widths
+    that the kernel reads. `scale` is D^-0.5 unless given.
     """
     rows, heads, width = query.shape
     if more := -width % _LANES:
         padding = ((0, 0, 0), (0, 0, 0), (0, more, 0))
         query, key, value = (ops.pad(x, padding=padding, value=0.0) for x in (query, key, value))
-    keys, values = (ops.reshape(x, shape=(rows, heads * x.shape[2])) for x in (key, value))
+    keys, values = (ops.reshape(x, shape=(x.shape[0], heads * x.shape[2])) for x in (key, value))
     mixed = f.full_attention(query, keys, values, count, scale=scale or width**-0.5)
     return ops.reshape(f.narrow(mixed, 2, 0, width), shape=(rows, heads * width))
 

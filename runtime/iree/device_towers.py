@@ -71,10 +71,10 @@ class DeviceTowers:
     def _read_grid(
         self, pixels: NDArray[np.uint8], settings: GridInput, size: int
     ) -> Iterator[NDArray[np.float32] | None]:
-        patches, per_row = patches_of(pixels, settings), settings.merged**2
-        rows = len(patches.values) // per_row
+        patches = patches_of(pixels, settings)
+        rows = settings.rows_of(len(patches.values) // settings.merged**2)
         fitting = self._fitting("image", max(rows, size))
-        values, places, grid = patches.padded(fitting * per_row)
+        values, places, grid = patches.padded(settings.patches_of(fitting))
         arguments = [
             self._device.upload(values, "f32"),
             *(self._device.upload(integers, "i32") for integers in (places, grid)),

@@ -40,14 +40,8 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
     The area is between the limits of the settings, and never above them. Raises InvalidRequest at
     `field` for an image that is too long for its width.
     """
-    longer, shorter = max(width, height), min(width, height)
-    if longer > _MAX_ASPECT * shorter:
-        raise InvalidRequest(
-            field=field,
-            got=f"{width} x {height} pixels",
-            expected=f"an image whose sides differ by a factor of at most {_MAX_ASPECT}",
-        )
-    if settings.keeps_thin and shorter < settings.step:
+    require_aspect(width, height, field)
+    if settings.keeps_thin and min(width, height) < settings.step:
         scale = max(settings.step / height, settings.step / width)
         width, height = int(width * scale), int(height * scale)
     steps = _most_steps if settings.fills else _nearest_steps
@@ -61,6 +55,16 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
     else:
         rows = min(rows, most // columns)
     return columns * settings.step, rows * settings.step
+
+
+def require_aspect(width: int, height: int, field: str) -> None:
+    """Raise InvalidRequest at `field` for an image that is too long for its width."""
+    if max(width, height) > _MAX_ASPECT * min(width, height):
+        raise InvalidRequest(
+            field=field,
+            got=f"{width} x {height} pixels",
+            expected=f"an image whose sides differ by a factor of at most {_MAX_ASPECT}",
+        )
 
 
 def _nearest_steps(width: int, height: int, settings: GridInput) -> tuple[int, int]:

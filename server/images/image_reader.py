@@ -11,6 +11,7 @@ from hearthd.server.images.decoding import decoded
 from hearthd.server.images.grids import grids
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia
+from hearthd.server.images.slices import sliced
 from hearthd.server.images.squares import squares
 from hearthd.text.text_request import ImageSquare
 
@@ -35,7 +36,8 @@ class ImageReader:
         pixels = decoded(data, image.field)
         settings = self._settings
         if isinstance(settings, GridInput):
-            parts = grids(pixels, settings, image.field)
+            read_parts = grids if settings.slices is None else sliced
+            parts = read_parts(pixels, settings, image.field)
             read = tuple(self._grid(part, settings) for part in parts.pixels)
             text = settings.text(parts.rows, parts.columns, read[-1].lines)
         else:
@@ -47,7 +49,7 @@ class ImageReader:
     def _grid(self, pixels: NDArray[np.uint8], settings: GridInput) -> ImageSquare:
         """An image as a tower for images of any size reads it."""
         grid = pixels.shape[0] // settings.step, pixels.shape[1] // settings.step
-        square = self._square(pixels, rows=grid[0] * grid[1])
+        square = self._square(pixels, rows=settings.rows_of(grid[0] * grid[1]))
         return dataclasses.replace(
             square, grid=None if settings.axes == 1 else grid, lines=settings.lines(grid[0])
         )

@@ -11,7 +11,7 @@ from hearthd.server.images.image_memory import ImageMemory
 from hearthd.text.errors import NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from hearthd.bundle import GridInput, ImageInput, SoundInput
     from hearthd.server.images.image_reader import ImageReader
@@ -40,6 +40,9 @@ class MediaReader:
         self.markers: Mapping[MediaKind, str] = {
             kind: each.marker for kind, each in settings.items()
         }
+        self.lines: Collection[MediaKind] = [
+            kind for kind, each in settings.items() if getattr(each, "own_line", False)
+        ]
         self._placeholders = {
             tokenizer.special_id(each.placeholder) for each in settings.values()
         } - {None}

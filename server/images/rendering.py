@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.media_reader import MediaReader
+from hearthd.server.images.read_media import numbered_texts
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.media_marker import TEMPLATE_MARKERS, split_at_markers
 from hearthd.text.templates.media_texts import MediaTexts
@@ -60,7 +61,9 @@ class ConversationRenderer:
         """
         read = {} if read is None else read
         marks = await asyncio.to_thread(self._marks, template)
-        messages = conversation.as_template(reads=self._reader.markers, marks=marks)
+        messages = conversation.as_template(
+            reads=self._reader.markers, marks=marks, lines=self._reader.lines
+        )
         unread = [item for item in conversation.media if item not in read]
         complete = unread if self._fetcher is None else await self._fetcher.fetch(unread)
         if unread:
@@ -114,9 +117,8 @@ class ConversationRenderer:
         self, texts: Sequence[str], read: Sequence[ReadMedia], field: str, bos: bool
     ) -> Prompt:
         start, *others = texts
-        joined = start + "".join(
-            item.text + other for item, other in zip(read, others, strict=True)
-        )
+        written = numbered_texts(read)
+        joined = start + "".join(text + other for text, other in zip(written, others, strict=True))
         encode = self._tokenizer.encode if bos else self._tokenizer.read
         squares = tuple(square for item in read for square in item.squares)
         ids = self._reader.positions(encode(joined), squares)
@@ -138,7 +140,8 @@ class ConversationRenderer:
     ) -> Prompt:
         if not media:
             return template.prompt(messages, **options)
-        texts = tuple((item.kind, item.text) for item in media)
+        kinds = (item.kind for item in media)
+        texts = tuple(zip(kinds, numbered_texts(media), strict=True))
         markers = {**self._reader.markers, **marks}
         prompt = template.prompt(messages, media=MediaTexts(markers, texts), **options)
         squares = tuple(square for item in media for square in item.squares)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -27,9 +27,10 @@ _MIN_SHARE = 0.5  # of the pixels of a layout of tiles: a smaller image takes th
 
 @dataclass(frozen=True)
 class Squares:
-    """What a tower reads of an image, u8 (H, W, 3) each; the last one is the whole image.
+    """What a tower reads of an image, u8 (H, W, 3) each: all of it, and the parts it was cut into.
 
-    The others are the squares of `rows` and `columns` that it was cut into; 0 and 0 if it was not.
+    There are `rows` and `columns` of these parts, 0 and 0 if it was not cut. The whole image is the
+    last one, or the first one where slices.py cuts.
     """
 
     pixels: tuple[NDArray[np.uint8], ...]
@@ -87,13 +88,14 @@ def layout(width: int, height: int, tiles: ImageTiles) -> tuple[int, int]:
 def cut(image: Image.Image, side: int, thumbnail: Image.Image) -> Squares:
     """The squares of an image whose sides are multiples of `side`, and the image as a whole."""
     columns, rows = image.width // side, image.height // side
-    boxes = [
-        (column * side, row * side, (column + 1) * side, (row + 1) * side)
-        for row in range(rows)
-        for column in range(columns)
-    ]
-    tiles = (array_of(image.crop(box)) for box in boxes)
-    return Squares((*tiles, array_of(thumbnail)), rows, columns)
+    return Squares((*parts_of(image, side, side), array_of(thumbnail)), rows, columns)
+
+
+def parts_of(image: Image.Image, width: int, height: int) -> Iterator[NDArray[np.uint8]]:
+    """The pixels of parts of a size, of an image whose sides are multiples of it, row by row."""
+    for y in range(0, image.height, height):
+        for x in range(0, image.width, width):
+            yield array_of(image.crop((x, y, x + width, y + height)))
 
 
 def resized(image: Image.Image, size: tuple[int, int], resampling: Resampling) -> Image.Image:

@@ -43,7 +43,8 @@ class Counts:
 
 NORMED_HEADS = (
     "bailingmoe2", "dots1", "exaone-moe", "glm4moe", "hy_v3", "internvl35", "lfm2", "lfm2moe",
-    "lfm2-vl", "lightonocr", "mellum", "qwen3", "qwen3vl", "qwen3vl-images", "qwen3moe",
+    "lfm2-vl", "lightonocr", "mellum", "minicpmv45",
+    "qwen3", "qwen3vl", "qwen3vl-images", "qwen3moe",
     "qwen3vlmoe", "qwen3vlmoe-images",
 )  # fmt: skip
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)

@@ -45,6 +45,11 @@ _DELTA_NET = {
     "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
     "key_width": 8, "value_width": 16, "taps": 4,
 }  # fmt: skip
+_SMALL_PARTS = {
+    "hidden": 128, "image_size": 16, "patch_size": 4, "table_side": 6, "queries": 16,
+    "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96, "tower_heads": 2,
+    "tower_norm_eps": 1e-6,
+}  # fmt: skip
 _DELTA_NET_EXPERTS = {
     **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
 }  # fmt: skip
@@ -217,6 +222,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "attention_bias": True, "rotary_width": 32, "rope_sections": (4, 6, 6),
         "tower_norm_eps": 1e-5, "projector_ffn": 96, **SMALL_GRID_TOWER,
     },
+    "minicpmv": {**_SMALL_PARTS, "attention_bias": True},
+    "minicpmv4": {**_SMALL_PARTS, "original_context": 64},
+    "minicpmv45": _SMALL_PARTS,
     "lightonocr": {**SMALL_PIXTRAL, "has_merger": True},
     "llava": {**SMALL_TOWER, "layers_read": 1, "tower_activation": "quick_gelu"},
     "pixtral": {**SMALL_PIXTRAL, "has_merger": False},

@@ -37,6 +37,14 @@ def test_marks_are_in_a_line_with_what_is_beside_them() -> None:
     assert converted["content"] == "a\nb<!><!>c\nd"
 
 
+def test_marks_of_some_models_are_lines_of_their_own() -> None:
+    message = Message(role="user", parts=["a", SOUND, SOUND, "c"])
+    (converted,) = Conversation(messages=[message]).as_template(
+        reads=["audio"], marks=MARKS, lines=["audio"]
+    )
+    assert converted["content"] == "a\n<!>\n<!>\nc"
+
+
 def test_a_template_writes_images_beside_marks_of_sounds() -> None:
     template = ChatTemplate(EITHER, TOKENIZER, eos=None)
     message = Message(role="user", parts=["a", SOUND, IMAGE, "b"])

@@ -226,8 +226,9 @@ def _golden_image(bundle: Path, manifest: LanguageManifest) -> GoldenImage | Non
     pixels = golden_pixels(settings.golden_side)
     sizes: tuple[int, ...] = ()
     if isinstance(settings, GridInput):
-        arguments = list(patches_of(pixels, settings))
-        sizes = (len(arguments[0]) // settings.merged**2,)
+        patches = patches_of(pixels, settings)
+        sizes = (settings.rows_of(len(patches.values) // settings.merged**2),)
+        arguments = list(patches.padded(settings.patches_of(sizes[0])))
     else:
         arguments = [normalized(pixels, settings)]
     rows = _tower_rows(

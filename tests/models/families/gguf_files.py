@@ -14,6 +14,7 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.decoder.config.long_rope import LongRopeConfig
 from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.latent_attention import LatentConfig
@@ -23,8 +24,6 @@ from hearthd.models.families.falcon_h1 import Config as FalconConfig
 from hearthd.models.families.glm4v_images import VisionConfig as Glm4vConfig
 from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
-from hearthd.models.families.phi3 import Config as Phi3Config
-from hearthd.models.families.phimoe import Config as PhiMoeConfig
 from hearthd.models.families.step35 import Config as StepConfig
 from tests.models.families.gguf_dbrx import dbrx
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
@@ -70,9 +69,12 @@ _ROTATES_NEIGHBORS = (
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
-    "vision_embedder", "vision_encoder", "vision_projection", "vit_large_projector",
+    "vision_embedder", "vision_encoder", "vision_projection", "vit_large_projector", "vpm.",
+    "resampler.",
 )  # fmt: skip
-_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
+_TEXT_MODEL = re.compile(
+    r"^(?:language_model\.model|llm\.model|model\.language_model|model\.text_model)\."
+)
 # Architectures whose norms get 1 added to their weights by the converter.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "step35")
 
@@ -116,7 +118,7 @@ def write_gguf(
 
 def _rope_tables(architecture: str, config: DecoderConfig) -> dict[str, tuple[float, ...]]:
     """The tables of rotary divisors, by name; an empty one is not written."""
-    if isinstance(config, Phi3Config | PhiMoeConfig):
+    if isinstance(config, LongRopeConfig):
         return {
             "rope_factors_short": config.rope_divisors,
             "rope_factors_long": config.long_divisors,
@@ -187,7 +189,8 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
 
 def _in_text_model(name: str) -> str:
     """The name that a tensor of a text model has where there is no tower."""
-    return _TEXT_MODEL.sub("model.", name).removeprefix("language_model.")
+    inner = _TEXT_MODEL.sub("model.", name)
+    return inner.removeprefix("language_model.").removeprefix("llm.")
 
 
 _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts

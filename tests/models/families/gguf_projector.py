@@ -33,6 +33,7 @@ TYPES = {
     "pixtral": "pixtral", "llava": "mlp", "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "qwen25omni": "qwen2.5o",
+    "minicpmv": "resampler", "minicpmv4": "resampler", "minicpmv45": "resampler",
 }  # fmt: skip
 _SILU = (
     "glm4v",
@@ -134,6 +135,16 @@ def _add_glm(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
 
 
+def _add_minicpm(writer: gguf.GGUFWriter, config: Any) -> None:
+    """As llama.cpp's script for MiniCPM-V, which its converter does not know."""
+    writer.add_vision_image_size(config.image_size)
+    writer.add_vision_attention_layernorm_eps(1e-6)
+    writer.add_bool("clip.has_text_encoder", False)
+    writer.add_bool("clip.has_minicpmv_projector", True)
+    writer.add_int32("clip.minicpmv_version", 3)
+    writer.add_uint32("clip.minicpmv_query_num", config.queries)
+
+
 def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(256)  # always
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
@@ -227,6 +238,30 @@ def _llava_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str
             stored = names.get_name(f"vision_tower.vision_model.{inner}", (".weight", ".bias"))
             assert stored is not None, name
             yield stored, source.read(name)
+
+
+def _minicpm_tensors(source: SafetensorsSource, _: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The first matrix of an MLP is called "down"."""
+    for name in filter(is_of_tower, source.names()):
+        values, stored = source.read(name), name
+        for part, short in _OF_MINICPM.items():
+            stored = stored.replace(part, short)
+        if "attn.in_" in stored:
+            for part, rows in zip("qkv", np.split(values, 3), strict=True):
+                yield stored.replace("in_", f"{part}."), np.ascontiguousarray(rows)
+        elif stored == "resampler.proj":
+            yield f"{stored}.weight", np.ascontiguousarray(values.T)
+            yield "resampler.pos_embed_k", np.zeros((70, 70, len(values)), np.float32)
+        else:
+            yield stored, values
+
+
+_OF_MINICPM = {
+    "vpm.": "v.", "encoder.layers": "blk", "embeddings.": "", "in_proj_": "in_",
+    "v_proj.": "v.", "q_proj.": "q.", "k_proj.": "k.", "out_proj.": "out.",
+    "self_attn.": "attn_", "layer_norm": "ln", "layernorm": "ln", "mlp.fc1": "ffn_down",
+    "mlp.fc2": "ffn_up", "embedding": "embd",
+}  # fmt: skip
 
 
 def _pixtral_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -348,6 +383,7 @@ _WRITERS = {
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
     "glm4v": (_add_glm, _qwen_tensors),
+    "resampler": (_add_minicpm, _minicpm_tensors),
     "gemma4v": (_add_gemma4, _gemma4_tensors),
     "gemma4uv": (_add_gemma4, _squares),
 }

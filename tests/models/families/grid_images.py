@@ -33,22 +33,24 @@ GRIDS = ((2, 3), (1, 1), (3, 5), (1, 4))
 _TEXTS = ((), (5, 17, 80), (), (7, 41, 2, 9), (33,))
 
 
-def _prompt() -> tuple[int, ...]:
+def rows_of(name: str) -> list[int]:
+    """The rows of embeddings of each image of a case."""
+    return [CASES[name].tower.get("query_num", math.prod(grid)) for grid in GRIDS]
+
+
+def prompt_of(name: str) -> tuple[int, ...]:
     """An image first, two side by side, and one before the last token."""
     ids = [*_TEXTS[0]]
-    for (rows, columns), text in zip(GRIDS, _TEXTS[1:], strict=True):
-        ids += [START, *(IMAGE,) * (rows * columns), END, *text]
+    for rows, text in zip(rows_of(name), _TEXTS[1:], strict=True):
+        ids += [START, *(IMAGE,) * rows, END, *text]
     return tuple(ids)
-
-
-PROMPT = _prompt()
 
 
 def sizes_of(name: str) -> tuple[int, int]:
     """Pixels of a side of a patch of a case, and patches of a side of a square."""
     tower = CASES[name].tower
     vision = tower["vision_config"]
-    usual = 1 if CASES[name].config == "LlavaConfig" else 2
+    usual = 1 if CASES[name].config in ("LlavaConfig", "MiniCPMVConfig") else 2
     merged = tower.get("downsample_factor", vision.get("pooling_kernel_size", usual))
     return vision["patch_size"], merged
 
@@ -128,6 +130,10 @@ def computed(name: str, folder: Path) -> Recorded:
 
     from tests.models.families import oracle
 
+    if CASES[name].config == "MiniCPMVConfig":
+        model = oracle.in_pytorch(folder)
+        found: Recorded = model.recorded(prompt_of(name), IMAGE, pixels(name))
+        return found
     model = oracle.load(folder)
     if CASES[name].config == "Gemma4UnifiedConfig":
         see_each_other_within_windows()
@@ -135,7 +141,7 @@ def computed(name: str, folder: Path) -> Recorded:
     else:
         read = processor_of(name)(pixels(name), return_tensors="pt")
     read.pop("num_soft_tokens_per_image", None)
-    ids = torch.tensor([PROMPT])
+    ids = torch.tensor([prompt_of(name)])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
     if CASES[name].config.startswith(("Glm", "Qwen2V", "Qwen2_5_", "Qwen3", "Gemma4")):
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()

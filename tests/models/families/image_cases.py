@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, EXPERTS, GEMMA4, MINISTRAL_ROPE
+from tests.models.families.case_arguments import DEFAULT, EXPERTS, GEMMA4, LONGROPE, MINISTRAL_ROPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,6 +87,16 @@ CLIP_TOWER: Mapping[str, Any] = {
         "model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 10, "patch_size": 5,
         "layer_norm_eps": 1e-4,
+    },
+}  # fmt: skip
+# A table of 7 x 7 positions; four rows for each part of an image.
+MINICPM_TOWER: Mapping[str, Any] = {
+    "query_num": 4, "image_size": 20, "patch_size": 5,
+    "slice_config": {"max_slice_nums": 9, "patch_size": 5, "model_type": "minicpmv"},
+    "batch_vision_input": True, "drop_vision_last_layer": False, "slice_mode": True,
+    "vision_config": {
+        "model_type": "siglip", "hidden_size": 24, "intermediate_size": 40, "image_size": 35,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "patch_size": 5,
     },
 }  # fmt: skip
 LLAVA_PIXTRAL: Mapping[str, Any] = {
@@ -328,6 +338,27 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
             "tie_word_embeddings": True,
         },
         {"lightonocr": {"model_type": "qwen3", "tie_word_embeddings": True}},
+    ),
+    (
+        "minicpmv", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 2.6},
+        {"qwen2": {"hidden_size": 256, "tie_word_embeddings": False}},
+    ),
+    (
+        "minicpmv4", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 4.0},
+        {
+            "llama": {
+                "hidden_size": 256, "tie_word_embeddings": False, "rope_theta": 1e4,
+                "rope_scaling": {
+                    key: value
+                    for key, value in LONGROPE.items()
+                    if key in ("rope_type", "short_factor", "long_factor")
+                } | {"original_max_position_embeddings": 512},
+            },
+        },
+    ),
+    (
+        "minicpmv45", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 4.5},
+        {"qwen3": {"hidden_size": 256, "tie_word_embeddings": False}},
     ),
     (
         "glm4v-images", "Glm4vConfig", GLM_TOWER,

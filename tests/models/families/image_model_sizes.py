@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.models.families.size import Size, decoder
 from tests.models.families.size_fields import DEEPSTACK_TOWER
@@ -10,6 +10,10 @@ from tests.models.families.size_fields import DEEPSTACK_TOWER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MINICPM_TOWER: Mapping[str, Any] = {
+    "image_size": 448, "patch_size": 14, "table_side": 70, "queries": 64, "tower_layers": 2,
+    "tower_hidden": 1152, "tower_ffn": 4304, "tower_heads": 16, "tower_norm_eps": 1e-6,
+}  # fmt: skip
 IMAGE_MODEL_SIZES: Mapping[str, Size] = {
     # zai-org/GLM-4.1V-9B-Thinking
     "glm4.1v-images": decoder(
@@ -18,6 +22,21 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
         rope_sections=(8, 12, 12), patch_size=14, merged_patches=2, table_side=24, tower_layers=2,
         tower_hidden=1536, tower_ffn=4096, tower_heads=12, tower_norm_eps=1e-5,
         projector_ffn=13696,
+    ),
+    # openbmb/MiniCPM-V-2_6
+    "minicpm-v2.6": decoder(
+        3584, 18944, 28, 4, 128, 151666,
+        rope_base=1e6, tied=False, attention_bias=True, **_MINICPM_TOWER,
+    ),
+    # openbmb/MiniCPM-V-4
+    "minicpm-v4": decoder(
+        2560, 10240, 32, 2, 128, 73448,
+        rope_base=1e4, tied=False, rope_divisors=(1.02,) * 64, long_divisors=(1.05,) * 64,
+        original_context=32768, **_MINICPM_TOWER,
+    ),
+    # openbmb/MiniCPM-V-4_5
+    "minicpm-v4.5": decoder(
+        4096, 12288, 32, 8, 128, 151748, rope_base=1e6, tied=False, **_MINICPM_TOWER
     ),
     # lightonai/LightOnOCR-1B-1025
     "lightonocr": decoder(

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families import (
     bailing_torch,
+    minicpmv_torch,
     openelm_torch,
     refact_torch,
     torch_models,
@@ -42,6 +43,7 @@ transformers.AutoModelForCausalLM.register(
 
 # Models that transformers does not have, by their `model_type`.
 _IN_PYTORCH: Mapping[str, Any] = {
+    minicpmv_torch.MODEL_TYPE: minicpmv_torch.model,
     openelm_torch.MODEL_TYPE: openelm_torch.model,
     refact_torch.MODEL_TYPE: refact_torch.model,
     ultravox_torch.MODEL_TYPE: ultravox_torch.model,
@@ -49,6 +51,7 @@ _IN_PYTORCH: Mapping[str, Any] = {
 # Modules that write such models, by the configurations' classes that published files name.
 _WRITTEN: Mapping[str, Any] = {
     "GPTRefactConfig": refact_torch,
+    "MiniCPMVConfig": minicpmv_torch,
     "OpenELMConfig": openelm_torch,
     "UltravoxConfig": ultravox_torch,
 }
@@ -63,7 +66,7 @@ def save_pretrained(case: Case, folder: Path) -> None:
         torch_models.save({**SMALL, **case.arguments}, folder)
         return
     if case.config in _WRITTEN:
-        _WRITTEN[case.config].save(case.arguments, folder)
+        _WRITTEN[case.config].save({**case.arguments, **case.tower}, folder)
         return
     kind = getattr(transformers, case.config)
     usual = {key: SMALL[key] for key in SMALL if not isinstance(getattr(kind, key, None), property)}
@@ -106,10 +109,16 @@ def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
         if torch_models.is_in(folder):
             return torch_models.logits(folder, tokens)
         described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if model := _IN_PYTORCH.get(described["model_type"]):
-            result: Any = model(described, load_file(folder / "model.safetensors")).logits(tokens)
-            return np.asarray(result.numpy())
+        if described["model_type"] in _IN_PYTORCH:
+            return np.asarray(in_pytorch(folder).logits(tokens).numpy())
         return _logits(load(folder), tokens)
+
+
+def in_pytorch(folder: Path) -> Any:
+    """The model in a folder, which transformers does not have."""
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model = _IN_PYTORCH[described["model_type"]]
+    return model(described, load_file(folder / "model.safetensors"))
 
 
 def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:

@@ -30,9 +30,10 @@ from tests.models.families.grid_images import (
     GRID_NAMES,
     GRIDS,
     IMAGE,
-    PROMPT,
     pixels,
+    prompt_of,
     recorded,
+    rows_of,
 )
 from tests.models.families.media_recording import ANSWER
 from tests.models.families.test_families import HAS_TRANSFORMERS, close
@@ -58,10 +59,12 @@ def opened(
     """The program of a folder, its parameters, and how it reads images."""
     source, family = open_weights(folder), ARCHITECTURES[CASES[name].architecture]
     config = ours.config_of(source, family.name).for_context(ours.CONTEXT)
+    settings: Any = family.image_input(config, source.metadata())
+    if settings is not None and settings.slices is not None:
+        options = replace(options, image_rows=(settings.slices.rows,))
     program = family.program(config, options)
     archive = folder / "params.irpa"
     write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
-    settings = family.image_input(config, source.metadata())
     return program, stored_parameters(program.parameters, archive), settings
 
 
@@ -76,15 +79,15 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
     else:
         write_folder(recorded_case(name), tmp_path)
     expected, (program, parameters, settings) = recorded(name), opened(name, tmp_path)
-    graphs = {point.name: graph for point, graph in program.entry_points}
-    rows = []
-    for image, (height, width) in zip(pixels(name), GRIDS, strict=True):
-        patches = patches_of(image, settings).padded(SIZE * settings.merged**2)
-        read = evaluate(graphs[f"image_{SIZE}"], [*patches], parameters)[0]
-        rows.append(read[: height * width])
+    rows, prompt_ids = [], prompt_of(name)
+    (graph,) = (graph for point, graph in program.entry_points if point.kind == "image")
+    size = graph.outputs[0].shape[0]
+    for image, count in zip(pixels(name), rows_of(name), strict=True):
+        patches = patches_of(image, settings).padded(settings.patches_of(size))
+        rows.append(evaluate(graph, [*patches], parameters)[0][:count])
     close(np.concatenate(rows), expected.rows, TOLERANCE)
 
-    ids = tuple(NO_TOKEN if id_ == IMAGE else id_ for id_ in PROMPT[:-1])
+    ids = tuple(NO_TOKEN if id_ == IMAGE else id_ for id_ in prompt_ids[:-1])
     images = [
         ImageRows(
             media=image, digest=bytes([i]), count=len(rows[i]),
@@ -95,7 +98,7 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
     prompt = Prompt.of_ids(ids, images)
     logits, answer = answered(
         program, parameters, prompt, {bytes([i]): rows[i] for i in range(len(rows))},
-        last=PROMPT[-1], has_axes=settings.axes > 1,
+        last=prompt_ids[-1], has_axes=settings.axes > 1,
     )  # fmt: skip
     close(logits, expected.logits, TOLERANCE)
     assert answer == expected.answer.tolist()
