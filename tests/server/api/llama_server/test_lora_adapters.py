@@ -265,7 +265,7 @@ def changed(**tensors: Any) -> Callable[[Path], object]:
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "rank": (
         lambda root: folders.write(root / "bad", folders.tensors(7, rank=5), rank=5),
-        "rank: got 5, expected at most 4",
+        "adapter_config.json: r: got 5, expected at most 4, the --rank of the bundle",
     ),
     "NaN": (
         changed(**{folders.B: np.full((folders.ROWS, folders.RANK), np.nan, np.float32)}),
