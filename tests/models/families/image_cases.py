@@ -341,13 +341,14 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     (
         "minicpmv", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 2.6},
-        {"qwen2": {"hidden_size": 256, "tie_word_embeddings": False}},
+        {"qwen2": {"hidden_size": 256, "num_hidden_layers": 1, "tie_word_embeddings": False}},
     ),
     (
         "minicpmv4", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 4.0},
         {
             "llama": {
-                "hidden_size": 256, "tie_word_embeddings": False, "rope_theta": 1e4,
+                "hidden_size": 256, "num_hidden_layers": 1, "tie_word_embeddings": False,
+                "rope_theta": 1e4,
                 "rope_scaling": {
                     key: value
                     for key, value in LONGROPE.items()
@@ -358,7 +359,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     (
         "minicpmv45", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 4.5},
-        {"qwen3": {"hidden_size": 256, "tie_word_embeddings": False}},
+        {"qwen3": {"hidden_size": 256, "num_hidden_layers": 1, "tie_word_embeddings": False}},
     ),
     (
         "glm4v-images", "Glm4vConfig", GLM_TOWER,
