@@ -151,7 +151,7 @@ def test_keys_and_unknown_routes() -> None:
             }
             known = client.get(path, headers={"Authorization": f"Bearer {KEY}"})
             assert known.status_code == 200
-        missing = client.post("/api/create", headers={"Authorization": f"Bearer {KEY}"})
+        missing = client.post("/api/generated", headers={"Authorization": f"Bearer {KEY}"})
         assert missing.status_code == 404
         assert set(missing.json()) == {"error"}
 
