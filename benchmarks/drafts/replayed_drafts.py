@@ -143,7 +143,7 @@ class ReplayedRuntime:
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """See DraftingReader."""
         drafted = self._runtime.draft(slot, token, position)
-        draws = self.trace.draws(f"{self.text[0]} {position}", **self._draws)
+        draws = self.trace.draws(f"{self.text} {position}", **self._draws)
         for at, (is_right, probability) in zip(count(position + 1), draws):
             with self._timed("draft", 1, at - position):
                 if next(drafted, None) is None:

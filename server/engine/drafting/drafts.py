@@ -46,6 +46,9 @@ _MAX_DRAFT_COST = 4.0
 # is tried again: a source that never helps takes about 0.2 * (1 - _FADE) = 0.4 % of the time.
 _PRIOR_SAVED = 0.1
 _FADE = 0.98
+# Expected tokens that are assumed to have been accepted, all of them. Without, a few rejected drafts
+# would switch a good source off.
+_RIGHT_WEIGHT = 1.0
 
 
 class DraftSource(Protocol):
@@ -229,32 +232,53 @@ class _Promise:
 
 @dataclass(kw_only=True)
 class _Asked:
-    """What drafts of a source saved, in calls for one token: decaying sums."""
+    """What drafts of a source saved, in calls for one token: decaying sums.
 
-    saved: float = 0.0
+    What is accepted varies much more than what is expected of a draft. So `expected` tokens count,
+    times the share of them that was accepted: `right` of `tried`.
+    """
+
+    others: float = 0.0  # saved without the accepted tokens: mostly below 0
+    expected: float = 0.0
     count: float = 0.0
+    tried: float = 0.0
+    right: float = 0.0
 
-    def observe(self, saved: float) -> None:
-        """A draft saved this."""
-        self.saved = self.saved * _DECAY + saved
-        self.count = self.count * _DECAY + 1
+    def observe(self, others: float, expected: float = 0.0, accepted: int = 0) -> None:
+        """A draft of which this was expected, accepted, and saved otherwise."""
+        self._fade(_DECAY)
+        self.others += others
+        self.expected += expected
+        self.count += 1
+        self.tried = self.tried * _DECAY + expected
+        self.right = self.right * _DECAY + accepted
 
     def fade(self) -> None:
         """A step has not asked the source."""
-        self.saved *= _FADE
-        self.count *= _FADE
+        self._fade(_FADE)
+
+    def _fade(self, factor: float) -> None:
+        self.others *= factor
+        self.expected *= factor
+        self.count *= factor
 
     @property
     def mean(self) -> float:
         """How much the next draft is expected to save."""
-        return (self.saved + _PRIOR_SAVED * _PRIOR_WEIGHT) / (self.count + _PRIOR_WEIGHT)
+        share = (self.right + _RIGHT_WEIGHT) / (self.tried + _RIGHT_WEIGHT)
+        saved = self.others + self.expected * share
+        return (saved + _PRIOR_SAVED * _PRIOR_WEIGHT) / (self.count + _PRIOR_WEIGHT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """A draft, its gain, and what it cost to draft and costs to verify, in calls for one token."""
+    """A draft, and what it cost to draft and costs to verify, in calls for one token.
+
+    `expected` of its tokens are accepted on average; `gain` is tokens in the time of one call.
+    """
 
     tokens: tuple[int, ...] = ()
+    expected: float = 0.0
     gain: float = _MIN_GAIN
     cost: float = 0.0
     verifying: float = 0.0
@@ -300,12 +324,13 @@ class Drafts:
         """Count what each source that was asked in the latest step has saved."""
         new = self._tokens[self._length :]
         for number, draft in self._latest.items():
-            saved = -draft.cost
-            if number == self._chosen:
-                pairs = zip(draft.tokens, new, strict=False)
-                accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                saved += 1 + accepted - draft.verifying
-            self._asked[number].observe(saved)
+            if number != self._chosen:
+                self._asked[number].observe(-draft.cost)
+                continue
+            pairs = zip(draft.tokens, new, strict=False)
+            accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            others = 1 - draft.verifying - draft.cost
+            self._asked[number].observe(others, draft.expected, accepted)
         self._latest.clear()
 
     def _may_win(self, number: int, best: _Draft, limit: int, costs: Costs) -> bool:
@@ -318,7 +343,7 @@ class Drafts:
 def _drafted(source: DraftSource, limit: int, costs: Costs) -> _Draft | None:
     """The best draft of a source, of at most `limit` tokens; None if it drafts no token."""
     promise, drafted, cost = _Promise(), list[int](), 0.0
-    best, gain = 0, _MIN_GAIN
+    best, gain = promise, _MIN_GAIN
     tokens = source.draft(limit)
     while True:
         watch = Stopwatch()
@@ -335,13 +360,18 @@ def _drafted(source: DraftSource, limit: int, costs: Costs) -> _Draft | None:
         drafted.append(token)
         promise = promise.with_token(probability)
         if promise.gain(costs) > gain:
-            best, gain = len(drafted), promise.gain(costs)
+            best, gain = promise, promise.gain(costs)
         if not source.is_free and not _grows(promise, probability, limit, gain, costs):
             break
     if not drafted:
         return None
-    verifying = costs.to_verify(best)
-    return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost, verifying=verifying)
+    return _Draft(
+        tokens=tuple(drafted[: best.drafted]),
+        expected=best.expected,
+        gain=gain,
+        cost=cost,
+        verifying=costs.to_verify(best.drafted),
+    )
 
 
 def _grows(promise: _Promise, probability: float, limit: int, gain: float, costs: Costs) -> bool:

@@ -120,6 +120,16 @@ def test_a_source_whose_drafts_are_rejected_is_asked_less_and_less() -> None:
     assert time < 1010
 
 
+def test_a_good_source_stays_after_a_rejected_draft() -> None:
+    source, tokens = Fake(ANSWER, 0.7), list[int]()
+    drafts, costs = Drafts(tokens, [source]), Fixed(0.15)
+    assert drafts.best(99, costs)
+    tokens.append(3)
+    for _ in range(5):
+        tokens += [ANSWER] * (1 + len(drafts.best(99, costs)))
+    assert source.asked == 6
+
+
 def test_a_source_that_begins_to_be_right_is_used_again() -> None:
     source, tokens = Fake(3, 0.9), list[int]()
     drafts, costs = Drafts(tokens, [source]), Fixed(0.05)
