@@ -46,8 +46,8 @@ _MAX_DRAFT_COST = 4.0
 # is tried again: a source that never helps takes about 0.2 * (1 - _FADE) = 0.4 % of the time.
 _PRIOR_SAVED = 0.1
 _FADE = 0.98
-# Expected tokens that are assumed to have been accepted, all of them. Without, a few rejected drafts
-# would switch a good source off.
+# Expected tokens that are assumed to have been accepted. Without, a few rejected drafts would
+# switch a good source off.
 _RIGHT_WEIGHT = 1.0
 
 
