@@ -113,7 +113,7 @@ class Conversation:
 
         The parts of a message are one text, or a list if there is one among them of a kind that the
         model `reads`. `marks` has the texts that stand for parts of kinds that the template does
-        not write; those of `lines` are lines of their own. A tool's result has the tool's name.
+        not write; media of `lines` are lines of their own. A tool's result has the tool's name.
         """
         if not self.messages:  # such as a list of reasoning without a text
             raise InvalidRequest(field=self.field, got="none", expected="at least one message")

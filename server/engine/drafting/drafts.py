@@ -245,7 +245,7 @@ class _Asked:
     right: float = 0.0
 
     def observe(self, others: float, expected: float = 0.0, accepted: int = 0) -> None:
-        """A draft of which this was expected, accepted, and saved otherwise."""
+        """What a draft promised, what was accepted of it, and what it saved otherwise."""
         self._fade(_DECAY)
         self.others += others
         self.expected += expected
