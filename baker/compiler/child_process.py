@@ -25,8 +25,8 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
 
     A Ctrl-C in a terminal does not reach it. On Linux, the end of this process, even by SIGKILL,
     or of the thread that started it kills it, too. On Windows, the processes that it started are
-    not killed. `options` are as in Popen. Products of NumPy in other threads have one thread
-    meanwhile (`ending_with_this`).
+    not killed. `options` are as in Popen. Other threads may multiply in NumPy with one thread only
+    meanwhile: see `ending_with_this`.
     """
     options |= {"stdin": subprocess.DEVNULL, **apart_from_terminal(), **ending_with_this()}
     with subprocess.Popen(command, **options) as process:

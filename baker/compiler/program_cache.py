@@ -14,6 +14,8 @@ from importlib.metadata import version
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Protocol
 
+from threadpoolctl import threadpool_limits
+
 from hearthd.baker.compiler import kernel_objects
 from hearthd.baker.compiler.compilation import Compilation, compiler_for
 from hearthd.baker.compiler.targets import HOST
@@ -138,22 +140,25 @@ def compiling(
 ) -> Iterator[Compiling]:
     """Compile the file `text`, which has the source's text, unless the cache has the program.
 
-    The program is complete after `wait`. Raises KernelError or CompileError.
+    The program is complete after `wait`. Products of NumPy have one thread in the block: compilers
+    are started meanwhile (`ending_with_this`), and the last bits of a sum depend on the number of
+    threads. Raises KernelError or CompileError.
     """
     digest = "" if cache is None else source.digest()
-    if cache is not None and (kernels := cache.copy(digest, output)) is not None:
-        yield _Copied(compiler_for(source.target), kernels)
-        return
-    with Compilation(
-        text,
-        output,
-        source.target,
-        kernels=source.kernels,
-        chains=source.chains,
-        streamed=source.streamed,
-    ) as compilation:
-        yield compilation
-        compilation.wait()
+    with threadpool_limits(1):
+        if cache is not None and (kernels := cache.copy(digest, output)) is not None:
+            yield _Copied(compiler_for(source.target), kernels)
+            return
+        with Compilation(
+            text,
+            output,
+            source.target,
+            kernels=source.kernels,
+            chains=source.chains,
+            streamed=source.streamed,
+        ) as compilation:
+            yield compilation
+            compilation.wait()
     if cache is not None:
         cache.keep(digest, output, compilation.kernels)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_limits
-
 from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
 from hearthd.baker.compiler.targets import check_program, find_targets
@@ -205,8 +203,6 @@ def write_weights(
     """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile.
 
     The files are hashed meanwhile. `rounded` has the arrays of parameters that are already rounded.
-    Products have one thread: compilers are started meanwhile (`child_process`), and the last bits
-    of a sum depend on the number of threads.
     """
     size = weights_bytes(entry.weight for entry in located)
     if (text := requantized(source, located)) is not None:
@@ -218,7 +214,6 @@ def write_weights(
         workspace.progress.stage("write the weights", size) as advance,
         FileDigests([path]) as written,
         FileDigests(sources, drops=exceeds) as read,
-        threadpool_limits(1),
     ):
         count = 0
 

@@ -52,7 +52,7 @@ def prompt(name: str, rows: Sequence[int]) -> list[int]:
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
-    """By model: the tokens of the prompt, and those of the answer.
+    """By model: the tokens of the prompt and of the answer.
 
     `after_placeholders` are the most likely tokens where each step generates the token that stands
     for sound in a prompt.

@@ -67,9 +67,9 @@ class Vector(nn.Module):
 
 
 def change_to_earlier(x: Tensor, cache: LayerCache, config: Rwkv7Config, index: int) -> Tensor:
-    """The inputs of the tokens before those of x (N, E), minus x; before the first one is 0.
+    """For each row of x (N, E), the input of the token before it, minus the row.
 
-    State `index` of the layer keeps the last input.
+    State `index` of the layer keeps the last input. The first token has zeros before it.
     """
 
     def step(

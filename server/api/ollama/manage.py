@@ -1,6 +1,6 @@
 """POST /api/pull, POST /api/copy and DELETE /api/delete: change which models there are.
 
-/api/push and /api/create say what to do in their place.
+/api/push and /api/create are refused: they say what to do in their place.
 
 They change the bundles in --home, so they need API keys and a server of all bundles in --home.
 """

@@ -7,12 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from hearthd.baker.checks.reproduction import compare, reproduce
 from hearthd.baker.compiler import program_cache
 from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.kernel_objects import FLAGS
-from hearthd.baker.compiler.program_cache import FOLDER, ProgramCache, ProgramSource
+from hearthd.baker.compiler.program_cache import (
+    FOLDER,
+    ProgramCache,
+    ProgramSource,
+    compiling,
+)
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import VMFB, Compiler, KernelBuild, bundle_home
@@ -48,6 +54,39 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+class Idle:
+    """Takes the place of a compilation."""
+
+    kernels = KERNELS
+
+    def __init__(self, _: Path, output: Path, *__: object, **___: object) -> None:
+        output.write_bytes(b"a program")
+
+    def __enter__(self) -> Idle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait(self) -> None:
+        """It is complete."""
+
+
+def test_products_have_one_thread_while_compilers_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process that is copied to start a compiler ends the threads of OpenBLAS: a product that has
+    # given them work waits for ever.
+    monkeypatch.setattr(program_cache, "Compilation", Idle)
+    cache, output = ProgramCache(tmp_path / "programs"), tmp_path / "program.vmfb"
+    for _ in ("compiled", "copied"):
+        with threadpool_limits(2):
+            with compiling(SOURCE, tmp_path / "text", output, cache):
+                assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+            assert {pool["num_threads"] for pool in threadpool_info()} == {2}
+        monkeypatch.delattr(program_cache, "Compilation", raising=False)
 
 
 @pytest.mark.nightly
