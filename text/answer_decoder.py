@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+_MAX_CONTENT = 64  # characters that a decoder may put in the place of a match
 # The characters of a token that stands for a byte.
-_MAX_CONTENT = 64  # what a decoder may put in the place of a match
 _BYTE_TOKEN = frozenset("<0x123456789ABCDEF>")
 
 
