@@ -146,6 +146,7 @@ class GivenCosts(Costs):
 
     def __init__(self, verify: Mapping[int, float], draft: float) -> None:
         super().__init__(tuple(sorted(verify)))
+        self.add(1, 1.0)
         self._verify, self._draft = {1: 1.0, **verify}, draft
 
     @override

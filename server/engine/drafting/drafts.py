@@ -188,6 +188,11 @@ class Costs:
         return min(several / single, _MAX_COST * largest)
 
     @property
+    def are_known(self) -> bool:
+        """Whether a call for one token was timed. Before, no draft can be judged."""
+        return self._single.median is not None
+
+    @property
     def of_draft(self) -> float:
         """The cost of drafting a token, in calls for one token; 0 if it is not known."""
         return self.in_calls(self._drafting.median or 0)
@@ -299,10 +304,13 @@ class Drafts:
     def best(self, max_tokens: int, costs: Costs) -> tuple[int, ...]:
         """The draft that yields most tokens per second, at most `max_tokens`; empty if none does.
 
+        The first step of an engine drafts nothing: a call for one token must be timed first.
+
         Called at most once per step, with the costs of the step's calls.
         """
         self._observe()
-        limit = min(max_tokens, max(costs.sizes, default=1) - 1)
+        longest = max(costs.sizes, default=1) - 1 if costs.are_known else 0
+        limit = min(max_tokens, longest)
         best, self._chosen, self._length = _Draft(), -1, len(self._tokens)
         for number, source in enumerate(self._sources):
             if not source.is_free and not self._may_win(number, best, limit, costs):

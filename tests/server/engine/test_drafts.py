@@ -22,6 +22,7 @@ class Fixed(Costs):
 
     def __init__(self, of_draft: float) -> None:
         super().__init__(SIZES)
+        self.add(1, 1.0)
         self._of_draft = of_draft
 
     @override
@@ -214,6 +215,16 @@ def test_the_cost_of_a_draft_is_that_of_the_latest_ones() -> None:
     for seconds in (5.0, *[0.5] * 9):
         costs.add_draft(seconds)
     assert costs.of_draft == 0.25
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_nothing_is_drafted_before_the_time_of_one_token_is_known(free: bool) -> None:
+    """Otherwise every verify seems as fast as a decode, and no answer measures a decode."""
+    costs, source = Costs(SIZES), Fake(ANSWER, 0.9, free=free)
+    drafts = Drafts([], [source])
+    assert (drafts.best(99, costs), source.drafted) == ((), 0)
+    costs.add(1, 1.0)
+    assert len(drafts.best(99, costs)) == 7
 
 
 def test_drafts_of_two_sequences_take_the_time_of_both() -> None:

@@ -90,6 +90,8 @@ async def follow(generation: Generation, leaves_after: int | None) -> list[Event
 class Free(Costs):
     """Costs at which every draft is worth verifying."""
 
+    are_known = True
+
     @override
     def of(self, size: int) -> float:
         return 0.5

@@ -327,6 +327,8 @@ def test_in_a_batch_exact_logits_are_computed_by_sequence() -> None:
 
 def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
     class Slow(Costs):
+        are_known = True
+
         @override
         def of(self, size: int) -> float:
             return float(size)
