@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["embedding_quantized", "linear_quantized"]
 
-# Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
-_MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
+# Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product. A
+# share of many blocks begins with memory that was not fetched, and rounds rows, less often.
+_MAX_BLOCKS, _MANY_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 256, 32, 8
 # Activations of 8 bits are multiplied in half the time, so that rounding them twice matters; with a
 # grid it matters more that many rows share what is looked up.
 _MAX_SMALL_ROWS, _MAX_GRID_ROWS = 16, 64
@@ -94,12 +95,13 @@ def product_kernel(
     *,
     matrix: int = 1,
     workgroups: int = MIN_WORKGROUPS,
+    largest: int = _MANY_BLOCKS,
 ) -> Kernel:
     """A kernel whose workgroups share the rows and the blocks of sixteen outputs.
 
     `types` are its inputs' types: of x (M, K) and, from `matrix` on, of the arrays of a matrix.
     Each workgroup rounds its rows, so rows are divided first, and then blocks, until there are
-    `workgroups` of them or one for each block.
+    `workgroups` of them or one for each block. A share of all rows has at most `largest` blocks.
     """
     rows, columns = types[0].shape
     blocks, stored_blocks = outputs // ROWS, types[matrix].shape[0]
@@ -108,7 +110,8 @@ def product_kernel(
     if activation_bits == 8:
         max_rows = _MAX_SMALL_ROWS if format_of(attrs).grid is None else _MAX_GRID_ROWS
     parts = -(-rows // max_rows)
-    share = equal_share(blocks, workgroups=-(-workgroups // parts), largest=_MAX_BLOCKS)
+    largest = largest if parts == 1 else _MAX_BLOCKS
+    share = equal_share(blocks, workgroups=-(-workgroups // parts), largest=largest)
     counts = (
         type_.size // stored_blocks * share if type_.rank > 2 else 0 for type_ in types[matrix:]
     )
@@ -117,6 +120,7 @@ def product_kernel(
         sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
         private=(*[0] * matrix, *counts) if parts == 1 else (),
+        joins=parts == 1,
     )
 
 

@@ -53,6 +53,8 @@ __all__ = [
 # has a standard deviation of 0.05. With 7, Gemma 3's distributions on texts move by a KL divergence
 # of 0.00005, and a step computes 1.2 % of the outputs again.
 ROUNDED_MARGIN = 7.0
+# A share of rows that are refined has a bit for each of its blocks (kernels/product/refined.h).
+_SHARE_BLOCKS = 64
 # A row with this margin, or a larger one, has no approximate logits.
 ALL = 2**20
 
@@ -253,10 +255,11 @@ def _limits(types: Types, attrs: Attrs) -> None:
 
 def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     name = f"linear_refined_{format_of(attrs).symbol}"
-    product = product_kernel(name, types[1:], result.shape[1], {}, matrix=2)
+    outputs = result.shape[1]
+    product = product_kernel(name, types[1:], outputs, {}, matrix=2, largest=_SHARE_BLOCKS)
     # It reads few blocks of the matrix.
     scalars = (attrs.get("step", 1.0),)
-    return replace(product, private=(), scalars=scalars, in_place=True)
+    return replace(product, private=(), joins=False, scalars=scalars, in_place=True)
 
 
 def _sample(

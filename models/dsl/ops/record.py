@@ -92,6 +92,8 @@ class Kernel:
     in_place    whether the result begins as the first input, which is then not an argument
     private     for each input, the number n of elements that only one workgroup reads: workgroup w
                 reads those from n * w on. 0 if workgroups share the input; () if they share all
+    joins       whether the workgroups n * w to n * w + n - 1 are workgroup w with n times the first
+                of `sizes`
     scratch     what another kernel computes first: an argument behind the inputs. Such a kernel is
                 always in a chain (models/dsl/mlir/chains)
     """
@@ -102,6 +104,7 @@ class Kernel:
     scalars: tuple[float, ...] = ()
     in_place: bool = False
     private: tuple[int, ...] = ()
+    joins: bool = False
     scratch: Scratch | None = None
 
 

@@ -107,6 +107,19 @@ def long_product_graph() -> Graph:
     return trace("long_product", long_product, {"x": x, "weight": weight, "scale": scale})
 
 
+def wide_product_graph() -> Graph:
+    """A product of nine workgroups, of which few threads take two or four as one."""
+
+    def product(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+        wide = fused.linear_quantized(x, weight, scale, matrix_format=INT8.name)
+        return (fused.gated_silu(wide, wide),)
+
+    arrays = sample_matrix(np.random.default_rng(0), INT8, 16 * 9 * 64, 32)
+    weight, scale = (TensorType(array.shape, DType.of(array.dtype)) for array in arrays)
+    x = TensorType((3, 32), DType.F32)
+    return trace("wide_product", product, {"x": x, "weight": weight, "scale": scale})
+
+
 def many_rows() -> Graph:
     """Calls with a workgroup for each of 132 rows; a thread takes several at a time."""
     row, rows = TensorType((64,), DType.F32), TensorType((132, 64), DType.F32)
@@ -150,6 +163,7 @@ GRAPHS: Mapping[str, Callable[[], Graph]] = {
     "gemma3": lambda: decode("gemma3", 2),
     "llama": lambda: decode("llama", 2),
     "long_product": long_product_graph,
+    "wide_product": wide_product_graph,
     "attention": lambda: attention(1000, tokens=3),
     "many_rows": many_rows,
     "ring": ring_graph,
@@ -206,8 +220,54 @@ def test_any_number_of_threads_computes_what_the_kernels_compute(
         assert not state.any()  # ready for the next chain
 
 
-def test_a_thread_takes_several_of_many_rows_at_a_time() -> None:
+TICKETS = """
+#include "chain.h"
+size_t joined(Chain *chain, size_t all) { return to_join(chain, all); }
+size_t taken(Chain *chain, size_t ticket, size_t first, size_t all, size_t count) {
+    return take_tickets(chain, ticket, first, all, count);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The functions of chain.h that take tickets."""
+    folder = tmp_path_factory.mktemp("tickets")
+    source, library = folder / "tickets.c", folder / "tickets.so"
+    source.write_text(TICKETS)
+    command = [sys.executable, "-m", PACKAGE, "cc", "-std=gnu11", f"-I{SOURCES}"]
+    subprocess.run([*command, "-shared", "-o", library, source], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_thread_takes_as_much_as_leaves_two_shares_for_each_thread(
+    tickets: ctypes.CDLL, threads: int
+) -> None:
+    for all_ in range(1, 70):
+        state = np.zeros(STATE.shape, np.int32)
+        come, taken = state[:1], state[16:17]
+        chain = state.ctypes.data_as(ctypes.c_void_p)
+        come[0], taken[0], first = threads, 5, 5
+        shares = 0
+        while (before := int(taken[0]) - first) < all_:
+            count = tickets.taken(chain, first + before, first, all_, tickets.joined(chain, all_))
+            assert int(taken[0]) == first + before + count
+            assert before % count == 0
+            shares += 1
+        assert before == all_
+        assert shares >= min(all_, 2 * max(threads, 2))
+        assert shares <= max(8 * max(threads, 2), all_ // 8)
+
+
+def test_a_thread_that_is_late_takes_nothing(tickets: ctypes.CDLL) -> None:
+    state = np.zeros(STATE.shape, np.int32)
+    chain = state.ctypes.data_as(ctypes.c_void_p)
+    assert tickets.taken(chain, 0, 0, 8, 2) == 2
+    assert tickets.taken(chain, 0, 0, 8, 2) == 0
+    assert state[16] == 2
+
+
+def test_a_thread_takes_four_of_many_rows_at_a_time() -> None:
     (dispatch,) = dispatches(many_rows())
-    assert [(call.kernel.workgroups, call.tickets) for call in dispatch.chain.calls] == [
-        (132, 33)
-    ] * 2
+    assert dispatch.chain.c_text.count(", 132, 4);") == len([*dispatch.chain.calls]) == 2

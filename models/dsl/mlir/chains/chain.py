@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.ops.record import Kernel
 
-# Of a call with more than _MANY_WORKGROUPS, such as one for each row of a prefill, a thread takes
-# several at a time: to take one and to count it takes as long as to normalize a row.
-_MANY_WORKGROUPS, _WORKGROUPS_OF_A_TICKET = 64, 4
 # The state of chain.h.
-STATE = TensorType((48,), DType.I32)
+STATE = TensorType((64,), DType.I32)
 
 
 @dataclass(frozen=True)
@@ -40,25 +37,11 @@ class Address:
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel that reads `inputs` and writes to `result`.
-
-    A thread of the chain takes a ticket, and then runs its workgroups.
-    """
+    """A kernel that reads `inputs` and writes to `result`."""
 
     kernel: Kernel
     inputs: tuple[Address, ...]
     result: Address
-
-    @property
-    def ticket_workgroups(self) -> int:
-        """How many workgroups one ticket has."""
-        count, several = self.kernel.workgroups, _WORKGROUPS_OF_A_TICKET
-        return several if count > _MANY_WORKGROUPS and count % several == 0 else 1
-
-    @property
-    def tickets(self) -> int:
-        """How many tickets it has."""
-        return self.kernel.workgroups // self.ticket_workgroups
 
 
 @dataclass(frozen=True)
