@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import NO_PLACES, AdapterPlaces
-from hearthd.models.dsl.composite import inlined
-from hearthd.models.dsl.graph import Graph, Tensor, deduplicated
+from hearthd.models.dsl.composite import body_of, inlined
+from hearthd.models.dsl.graph import Graph, Tensor, deduplicated, op_of
+from hearthd.models.dsl.ops.control import scan
 from hearthd.models.dsl.rewrites.kernel_rules import KERNEL_RULES, RECURRENT_RULES
 from hearthd.models.dsl.rewrites.merged_slices import with_merged_slices
 from hearthd.models.dsl.rewrites.rewrite import rewritten
@@ -35,14 +36,21 @@ _LAYER = re.compile(r"layers\.(\d+)\.")
 class Unfused:
     """Parts of a graph that a rule left as they are, because the kernel does not take them.
 
-    reason  the kernel's
-    count   how many
-    layers  in which layers, ascending; empty if the names of weights do not tell them
+    reason   the kernel's
+    count    how many
+    layers   in which layers, ascending; empty if the names of weights do not tell them
+    is_loop  whether they loop over tokens without the kernel: such a program cannot be compiled
     """
 
     reason: str
     count: int
     layers: tuple[int, ...]
+    is_loop: bool = False
+
+    @property
+    def expected(self) -> str:
+        """What the kernel expects: the end of `reason`."""
+        return self.reason.rpartition("): ")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +141,12 @@ def _unfused(graph: Graph, unsupported: Mapping[str, Refused]) -> Mapping[str, U
             reason=refused.reason,
             count=len(refused.nodes),
             layers=tuple(sorted({layers[id(x)] for x in refused.nodes if id(x) in layers})),
+            is_loop=any(map(_is_loop, refused.nodes)),
         )
         for name, refused in unsupported.items()
     }
+
+
+def _is_loop(node: Tensor) -> bool:
+    body = body_of(node)
+    return body is not None and any(op_of(inner) is scan for inner in body.nodes)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
@@ -131,9 +132,21 @@ class OpenedModel:
     def program(self, options: ProgramOptions) -> Program:
         """The program with these options.
 
-        Raises TypeRuleError if the precision cannot store a matrix.
+        Raises TypeRuleError if the precision cannot store a matrix, and BakeError if the model
+        cannot be compiled.
         """
-        return self.architecture.program(self.config, options)
+        program = self.architecture.program(self.config, options)
+        self._refuse_loops(program)
+        return program
+
+    def _refuse_loops(self, program: Program) -> None:
+        for unfused in program.unfused.values():
+            for name, part in unfused.items():
+                if part.is_loop:
+                    raise BakeError(
+                        f"this {self.architecture.name} cannot be compiled: only a kernel can "
+                        f"compute {name}, and it does not take these sizes: {part.expected}"
+                    )
 
     def locate(self, program: Program) -> tuple[Located, ...]:
         """The tensors of each weight of a program; raises a WeightsError."""

@@ -264,7 +264,7 @@ def unfused_texts(unfused: Mapping[str, Mapping[str, Unfused]]) -> Iterator[str]
         layers = f", layers {_ranges(refused.layers)}" if refused.layers else ""
         yield (
             f"not fused: {fusion} x{refused.count} in {points[-1]}{layers}, one of {len(points)} "
-            f"such entry points: {refused.reason.rpartition('): ')[2]}"
+            f"such entry points: {refused.expected}"
         )
 
 

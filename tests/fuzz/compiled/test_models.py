@@ -13,12 +13,13 @@ from tools.fuzz.compiled.model_maker import KINDS, make_model
 from tools.fuzz.compiled.model_runs import check_model
 
 NIGHTLY = pytest.mark.nightly
+# One with windows, one with fused projections, and the recurrences that only kernels compute.
+_AT_NIGHT = ("gemma3", "phi3", "mamba", "kimi-linear", "rwkv7")
 
 
-# An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.
+# The fuzzer takes all.
 @pytest.mark.parametrize(
-    "model_kind",
-    [pytest.param("gemma3", marks=NIGHTLY), pytest.param("phi3", marks=NIGHTLY), "gru"],
+    "model_kind", [*(pytest.param(kind, marks=NIGHTLY) for kind in _AT_NIGHT), "gru"]
 )
 def test_a_random_model_equals_numpy(model_kind: str) -> None:
     model = make_model(KINDS.index(model_kind))

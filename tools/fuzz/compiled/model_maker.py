@@ -20,6 +20,7 @@ from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma3n_config import Gemma3nConfig
 from hearthd.models.decoder.latent_attention import LatentConfig
+from hearthd.models.decoder.recurrent.rwkv7 import Rwkv7Config
 from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.storage import STORAGES
@@ -154,6 +155,8 @@ def _special_sizes(
     if "key_heads" in config_type.by_layer:
         by_layer = {"query_heads": sizes["heads"], "key_heads": sizes["kv_heads"]}
         return {name: (count,) * sizes["layers"] for name, count in by_layer.items()}
+    if issubclass(config_type, Rwkv7Config):
+        return {"head_dim": 16 * random.randint(1, 4)}
     if issubclass(config_type, Gemma3nConfig):
         return {
             "laurel_rank": width * random.randint(1, wide),
@@ -199,6 +202,8 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "pooling": random.choice(config_type.poolings),
         "dense": tuple(width * random.randint(1, wide) for _ in range(random.randint(0, 2))),
         "ssm_width": 32 if in_groups else random.randint(1, 3),
+        "ssm_inner": 32 * random.randint(1, wide) if in_groups else 16 * random.randint(1, 5),
+        "delta_width": 32 if in_groups else 16 * random.randint(1, 2),
         "value_width": 32 if in_groups else random.randint(1, 3),
         "experts": 16 * random.randint(1, 2) if in_groups else random.randint(1, 5),
         "max_context": 64,
