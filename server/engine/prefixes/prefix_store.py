@@ -8,8 +8,9 @@ crash at any time leaves complete files and perhaps a `.part`, which is never re
 when it is the oldest file. A damaged file is deleted with a warning.
 
 All bundles under ROOT share one limit; the least recently used files, by their mtime, are deleted
-first, and of a prompt the least important ones. The files hold no tokens. Several servers may use
-the same ROOT.
+first, and of a prompt the least important ones. Several servers may use the same ROOT, and other
+files in ROOT stay. The files hold no tokens, but tokens can be computed from the rows: only the
+user of the server can read them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import hashlib
 import logging
 import os
 import queue
+import re
 import stat
 import struct
 import threading
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _MAGIC = b"hearthk1"
 _HEADER = struct.Struct("<8s32s32sQ32s")
+_FILE = re.compile(r"[0-9a-f]{64}/[0-9a-f]{64}(\.kv|\.\d+\.part)")  # below ROOT
 # How many bytes of blocks may wait to be written. If the disk is slower than the model, some blocks
 # are dropped and must be computed again later; the model never waits for the disk.
 _MAX_WAITING = 2**26
@@ -64,7 +67,10 @@ class PrefixStore:
         self._limit = limit_bytes
         self._folder = root / bundle.hex()
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(OSError):  # a file system without modes
+                self._folder.chmod(0o700)  # an earlier version let others read it
         except OSError as error:
             reason = error.strerror or str(error)
             raise CannotStore(
@@ -157,16 +163,19 @@ class PrefixStore:
         files = []
         latest = time.time_ns() + _CLOCK_STEP
         for path in self._root.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # another server has deleted it
-                status = path.stat()
+            if not _FILE.fullmatch(path.relative_to(self._root).as_posix()):
+                continue
+            with contextlib.suppress(OSError):  # another server has deleted it
+                status = path.lstat()
                 used = status.st_mtime_ns if status.st_mtime_ns <= latest else 0
                 files.append((used, status.st_size, path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total <= self._limit:
                 break
-            path.unlink(missing_ok=True)
-            total -= size
+            with contextlib.suppress(OSError):  # it is another user's
+                path.unlink(missing_ok=True)
+                total -= size
 
 
 def _mark(path: Path, penalty: float) -> None:

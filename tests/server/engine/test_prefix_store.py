@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -161,6 +162,40 @@ def test_the_least_recently_used_files_are_deleted_first(
     write(tmp_path, 4, limit=3 * (SIZE + 200))
     left = {path.stem for path in tmp_path.rglob("*.kv")}
     assert left == {block(number)[0].hex() for number in (1, 2, 4)}
+
+
+def test_files_of_others_in_the_cache_dir_are_not_deleted(tmp_path: Path) -> None:
+    foreign = [
+        tmp_path / name / file
+        for name in ("photos", BUNDLE.hex())
+        for file in ("old.jpg", f"{BUNDLE.hex()}.jpg")
+    ]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(SIZE))
+        os.utime(path, (1, 1))
+    write(tmp_path, 1, 2, limit=SIZE + 200)
+    assert all(path.exists() for path in foreign)
+    assert [path.stem for path in tmp_path.rglob("*.kv")] == [block(2)[0].hex()]
+
+
+def test_a_file_that_cannot_be_deleted_does_not_keep_the_others(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    path = file_of(tmp_path, 1)
+    path.unlink()
+    path.mkdir()  # as undeletable as a file of another user
+    os.utime(path, (1, 1))
+    write(tmp_path, 2, 3, limit=SIZE + 10_000)
+    assert {kept.stem for kept in path.parent.iterdir()} == {path.stem, block(3)[0].hex()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes")
+def test_only_the_user_of_the_server_can_read_the_rows(tmp_path: Path) -> None:
+    (tmp_path / BUNDLE.hex()).mkdir()  # as an earlier version made it
+    write(tmp_path, 1)
+    write(tmp_path, 1, bundle=bytes(32))
+    folders = (tmp_path / BUNDLE.hex(), tmp_path / bytes(32).hex())
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700, 0o700]
 
 
 def test_part_files_of_a_killed_process_are_deleted(tmp_path: Path) -> None:
