@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.bundle import BundleError, Corrupt, WrongFormat, read_manifest
+from hearthd.bundle import NotABundle, require_only_bundle
 from hearthd.runtime.system.interrupts import at_interrupt
 from hearthd.runtime.system.operating_system import (
     LOCKS_FOLDERS,
@@ -91,9 +91,12 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
 
 
 def _require_bundle(out: Path) -> None:
-    """Raise BakeError if `out` exists and is not a bundle."""
-    if out.exists() and not _is_bundle(out):
-        raise BakeError(f"--out: {out} exists and is not a bundle; choose another folder")
+    """Raise BakeError if `out` exists, unless it is a bundle alone: it will be removed."""
+    try:
+        if out.exists():
+            require_only_bundle(out)
+    except NotABundle as error:
+        raise BakeError(f"--out: {error}; choose another folder") from error
 
 
 def _prefix(out: Path) -> str:
@@ -204,13 +207,3 @@ def _exchange(path: Path, other: Path) -> None:
     if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(other))
-
-
-def _is_bundle(path: Path) -> bool:
-    try:
-        read_manifest(path)
-    except (Corrupt, WrongFormat):
-        return True  # a bundle that is damaged or of another version
-    except BundleError:
-        return False
-    return True

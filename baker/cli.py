@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,4 +182,4 @@ def _show(path: Path, start: float, *, verbose: bool) -> None:
         print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")  # noqa: T201
-    print(f"next: hearth serve {path}")  # noqa: T201
+    print(f"next: hearth serve {shlex.quote(str(path))}")  # noqa: T201

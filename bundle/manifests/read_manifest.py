@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hearthd.bundle.bake_first import bake_first
 from hearthd.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
-from hearthd.bundle.file_records import MANIFEST, file_type
+from hearthd.bundle.file_records import MANIFEST, VMFB, file_type
 from hearthd.bundle.manifests.array_manifest import ArraysManifest
 from hearthd.bundle.manifests.encoder_manifest import EncoderManifest
 from hearthd.bundle.manifests.language_manifest import LanguageManifest
@@ -24,6 +24,7 @@ __all__ = [
     "parse_manifest",
     "read_manifest",
     "read_manifest_of",
+    "require_only_bundle",
 ]
 
 AnyManifest: TypeAlias = LanguageManifest | ArraysManifest | EncoderManifest | SpeechManifest
@@ -67,6 +68,26 @@ def read_manifest(bundle: Path) -> AnyManifest:
             f"{bundle / MANIFEST}: wrong sha256: differs from what was baked; copy the bundle again"
         )
     return manifest
+
+
+def require_only_bundle(folder: Path) -> None:
+    """Raise NotABundle unless a folder has a bundle, which may be damaged, and no other folder.
+
+    What is not a bundle is neither removed nor replaced.
+    """
+    if not (_has_format(folder) or ((folder / MANIFEST).is_file() and (folder / VMFB).is_file())):
+        raise NotABundle(f"{folder}: not a bundle: it has no {MANIFEST}, or another program's")
+    if other := [path.name for path in folder.iterdir() if path.is_dir() or path.is_symlink()]:
+        raise NotABundle(f"{folder}: not only a bundle: it contains {min(other)!r}")
+
+
+def _has_format(folder: Path) -> bool:
+    """Whether a folder has a manifest of any version."""
+    try:
+        data = strict_json.parse(read_bytes(folder / MANIFEST).decode())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and isinstance(data.get("format"), int)
 
 
 def read_manifest_of(bundle: Path, manifest_type: type[M]) -> M:

@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import MANIFEST, NotABundle, bundle_home
+from hearthd.bundle import NotABundle, require_only_bundle
 from hearthd.runtime.system.interrupts import at_interrupt
 
 if TYPE_CHECKING:
@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 def remove_bundle(folder: Path) -> int:
     """Remove a bundle; returns its size in bytes. A link is removed, and not what it names.
 
-    Raises NotABundle for a folder without a manifest or with something else than files in it.
+    Raises NotABundle as `require_only_bundle`.
     """
-    if not bundle_home.is_bundle(folder):
+    try:
+        require_only_bundle(folder)
+    except NotABundle as error:
         raise NotABundle(
-            f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed; `hearth list` "
-            "shows the names of bundles"
-        )
-    files = list(folder.iterdir())
-    if other := [path.name for path in files if path.is_dir() or path.is_symlink()]:
-        raise NotABundle(
-            f"{folder}: not only a bundle: it contains {min(other)!r}; nothing is removed"
-        )
-    size = sum(path.stat().st_size for path in files)
+            f"{error}; nothing is removed; `hearth list` shows the names of bundles"
+        ) from error
+    size = sum(path.stat().st_size for path in folder.iterdir())
     if folder.is_symlink():
         folder.unlink()
     else:

@@ -175,9 +175,29 @@ def test_a_destination_is_checked_without_a_trace(tmp_path: Path) -> None:
     check_destination(tmp_path / "new" / "bundle")
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    for out, reason in (("file", "is not a bundle"), ("file/bundle", "Not a directory")):
-        with pytest.raises(BakeError, match=f"^--out: {tmp_path / out} .*{reason}"):
+    for out, reason in (("file", "not a bundle"), ("file/bundle", "Not a directory")):
+        with pytest.raises(BakeError, match=f"^--out: {tmp_path / out}\\b.*{reason}"):
             check_destination(tmp_path / out)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "other", "error"),
+    [
+        ('{"manifest_version": 3}', "background.js", "not a bundle"),
+        (_OLD, "adapters/config.json", "not only a bundle: it contains 'adapters'"),
+    ],
+    ids=["of a browser extension", "with a folder"],
+)
+def test_a_folder_with_other_files_is_not_replaced(
+    manifest: str, other: str, error: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "out" / other
+    path.parent.mkdir(parents=True)
+    path.touch()
+    (tmp_path / "out" / MANIFEST).write_text(manifest)
+    with pytest.raises(BakeError, match=rf"^--out: {tmp_path}/out: {error}.*; choose another"):
+        put(tmp_path / "out")
+    assert path.exists()
 
 
 def test_other_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ SEVERAL = replace(
 def test_kernels_are_printed_if_they_are_asked_for(
     verbose: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_manifest(tmp_path, SEVERAL)
-    _show(tmp_path, 0, verbose=verbose)
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    write_manifest(folder, SEVERAL)
+    _show(folder, 0, verbose=verbose)
     shown = capsys.readouterr().out
     assert "bf16: mean KL divergence" in shown
-    assert shown.endswith(f"\nnext: hearth serve {tmp_path}\n")
+    assert shown.endswith(f"\nnext: hearth serve '{folder}'\n")
     for line in (
         "kernels: linear_int8_g32 (avx2)",
         "programs: host (avx2), host (avx512vnni)",

@@ -17,6 +17,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from hearthd.bundle import NotABundle
 from hearthd.bundle.kept_bundles import readable_name
 from hearthd.server.api.current_service import Pool
 from hearthd.server.api.disconnect import unless_disconnected
@@ -135,7 +136,12 @@ async def ollama_delete(body: OllamaDeleteRequest, pool: Pool, request: Request)
         raise InvalidRequest(
             field="model", got=name, expected="neither the last model nor a pinned one"
         )
-    await asyncio.to_thread(remove_bundle, folder)
+    try:
+        await asyncio.to_thread(remove_bundle, folder)
+    except NotABundle as error:
+        raise InvalidRequest(
+            field="model", got=name, expected="a folder with a bundle and nothing else"
+        ) from error
     await pool.rescan()
     return Response()
 

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from hearthd.baker.compare.sides.open_side import vocabulary_of
-from hearthd.bundle import Corrupt, NotABundle, bundle_home, write_manifest
+from hearthd.bundle import MANIFEST, Corrupt, NotABundle, bundle_home, write_manifest
 from hearthd.server import cli
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.open_service import bundle_folders, open_service
@@ -80,6 +80,18 @@ def test_rm_removes_a_bundle_and_nothing_else(home: Path) -> None:
     (home / "link").symlink_to(home / "smol")
     output(bundle_commands.remove, "link")
     assert [path.name for path in home.iterdir()] == ["smol"]
+
+
+def test_rm_removes_damaged_bundles_but_no_folder_of_another_program(home: Path) -> None:
+    (home / "smol" / MANIFEST).write_text("{")
+    with pytest.raises(NotABundle, match=r"smol: not a bundle: .*; nothing is removed"):
+        output(bundle_commands.remove, "smol")
+    (home / "smol" / "model.vmfb").touch()
+    output(bundle_commands.remove, "smol")
+    (home / "gemma" / MANIFEST).write_text('{"manifest_version": 3}')  # a browser extension
+    with pytest.raises(NotABundle, match=r"gemma: not a bundle: .*; nothing is removed"):
+        output(bundle_commands.remove, "gemma")
+    assert [path.name for path in home.iterdir()] == ["gemma"]
 
 
 def test_weights_of_the_same_name_do_not_hide_a_bundle(home: Path, tmp_path: Path) -> None:

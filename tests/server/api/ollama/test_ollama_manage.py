@@ -41,7 +41,7 @@ HUB = "hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
 def home(tmp_path: Path) -> Path:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / MANIFEST).write_text("{}")
+        (tmp_path / name / MANIFEST).write_text('{"format": 1}')
         (tmp_path / name / "weights").write_bytes(bytes(1000))
     return tmp_path
 
@@ -175,6 +175,9 @@ def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None
     whole(client, "/api/chat", model="third", messages=HELLO, options={"num_predict": 1})
     assert copy("nothing", "x") == 404
     assert copy("first", "second") == copy("first", "..") == 400
+    (home / "third" / "notes").mkdir()
+    assert delete(model="third") == 400
+    (home / "third" / "notes").rmdir()
     assert delete(model="third") == 200
     assert not (home / "third").exists()
     assert listed(client, "/api/tags") == ["first:latest", "second:latest"]
