@@ -92,7 +92,7 @@ class State:
 
     def _find(self, id_: str, object_: str) -> Item | None:
         body = self.store.get(self.owner, id_)
-        return body if body is not None and body["object"] == object_ else None
+        return body if body is not None and body.get("object") == object_ else None
 
 
 async def _state(request: Request) -> State:

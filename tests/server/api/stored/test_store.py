@@ -178,3 +178,16 @@ def test_a_file_with_a_damaged_page_is_refused(tmp_path: Path) -> None:
         (tmp_path / FILE).write_bytes(damaged)
         with pytest.raises(CannotOpenState, match=r"cannot keep responses here: .*(dam|malf)"):
             Store(tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"object": "record"}', '{"id": "msg_1", "text": "item"}'])
+@pytest.mark.parametrize("damage", [b"x", b"\xff", b"["])
+def test_a_file_with_damaged_json_is_refused(text: str, damage: bytes, tmp_path: Path) -> None:
+    """SQLite keeps no checksum of its pages."""
+    store = Store(tmp_path)
+    store.put("owner", "resp_1", {"object": "record"}, inputs=[item("msg_1", "item")])
+    store.close()
+    file = tmp_path / FILE
+    file.write_bytes(file.read_bytes().replace(text.encode(), damage + text[1:].encode()))
+    with pytest.raises(CannotOpenState, match=r"cannot keep responses here: .*(damaged|decode)"):
+        Store(tmp_path)
