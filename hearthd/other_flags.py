@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 # argument.
 _CALLED = {
     "MODEL": ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "--models-dir"),
-    "PROMPT": ("-p", "--prompt"),
+    "PROMPT": ("-p", "--prompt", "-st", "--single-turn"),
     "--adapter": ("--lora",),
     "--adapters": ("--enable-lora",),
     "--alias": ("-a", "--served-model-name"),
     "--api-prefix": ("--root-path",),
     "--cache-dir": ("--slot-save-path",),
-    "--chat-template-kwargs '{\"enable_thinking\": false}'": ("--think", "--reasoning-budget"),
+    "--chat-template-kwargs '{\"enable_thinking\": false}'": (
+        *("--think", "-rea", "--reasoning", "--reasoning-budget"),
+    ),
     "--client-timeout": ("-to", "--timeout"),
     "--config": ("--models-preset",),
     "--context": ("-c", "--ctx-size", "--num-ctx", "--max-model-len"),
@@ -37,7 +39,8 @@ _CALLED = {
     "--max-tokens": ("-n", "--predict", "--n-predict", "--num-predict"),
     "--mirostat-eta": ("--mirostat-lr",),
     "--mirostat-tau": ("--mirostat-ent",),
-    "--mmproj": ("-mmu", "--mmproj-url"),
+    "--mmproj": ("-mm", "-mmu", "--mmproj-url"),
+    "--mmproj none": ("--no-mmproj", "--no-mmproj-auto"),
     "--out": ("-o", "--output", "--outfile"),
     "--overflow": ("--context-shift", "--no-context-shift"),
     "--precision": ("-q", "--quantize", "--quantization", "--outtype", "--dtype"),
@@ -46,6 +49,7 @@ _CALLED = {
     "--slots": ("-np", "--parallel", "--max-num-seqs"),
     "--stop": ("-r", "--reverse-prompt"),
     "--system": ("-sys", "--system-prompt"),
+    '--system "$(cat FILE)"': ("-sysf", "--system-prompt-file"),
     "--temperature": ("--temp",),
     "--threads": ("-t",),
     "--tls-cert": ("--ssl-cert-file", "--ssl-certfile"),
@@ -55,7 +59,8 @@ _CALLED = {
 # Why a flag is not needed.
 _NOT_NEEDED = {
     "Hearth computes on the CPU": (
-        *("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device", "-sm", "--split-mode"),
+        *("-ngl", "--ngl", "--gpu", "--gpu-layers", "--n-gpu-layers", "-dev", "--device"),
+        *("-sm", "--split-mode", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload"),
         *("-mg", "--main-gpu", "-ts", "--tensor-split", "-ncmoe", "--n-cpu-moe", "-cmoe"),
         *("--cpu-moe", "-ot", "--override-tensor", "--gpu-memory-utilization"),
         *("-tp", "--tensor-parallel-size", "--enforce-eager"),
@@ -63,19 +68,25 @@ _NOT_NEEDED = {
     "it is always on": (
         *("--jinja", "-fa", "--flash-attn", "-cb", "--cont-batching", "--metrics", "--props"),
         *("--embedding", "--embeddings", "--rerank", "--reranking", "-cnv", "--conversation"),
-        *("--enable-prefix-caching", "--enable-auto-tool-choice"),
+        *("--enable-prefix-caching", "--enable-auto-tool-choice", "--repack", "--mmproj-auto"),
     ),
     "Hearth chooses it": (
         *("-b", "--batch-size", "-ub", "--ubatch-size", "-tb", "--threads-batch"),
         *("--pooling", "--tool-call-parser", "--reasoning-parser", "--threads-http"),
         *("--warmup", "--no-warmup", "--cache-reuse", "--swa-full", "-kvu", "--kv-unified"),
         *("--draft", "--draft-n", "--draft-max", "--draft-min", "--max-num-batched-tokens"),
-        *("--block-size", "--swap-space", "--numa"),
+        *("--block-size", "--swap-space", "--numa", "-fit", "--fit", "--prio", "--poll"),
+    ),
+    "the model says it": (
+        *("--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale"),
+        *("--yarn-orig-ctx", "--yarn-ext-factor", "--yarn-attn-factor", "--yarn-beta-slow"),
+        *("--yarn-beta-fast", "--hf-overrides"),
     ),
     "each request sets it": (
         *("-s", "--seed", "-n", "--predict", "--n-predict", "--max-tokens"),
         *("-sys", "--system-prompt", "--chat-template-kwargs", "--reasoning-format"),
-        *("--reasoning-budget", "--grammar-file", "-jf", "--json-schema-file"),
+        *("-rea", "--reasoning", "--reasoning-budget", "--grammar-file", "-jf"),
+        *("--json-schema-file", "-st", "--single-turn", "-sysf", "--system-prompt-file"),
     ),
     "Hearth runs no code of a model": ("--trust-remote-code",),
     "the last line has the speed": ("--verbose",),
@@ -86,8 +97,10 @@ _NOT_NEEDED = {
 def instead_of(flag: str, known: Container[str]) -> str | None:
     """What to do in place of a flag of another program; None if that is not known.
 
-    `known` are the options and the arguments of the command, as --help calls them.
+    `known` are the options and the arguments of the command, as --help calls them. Underscores in
+    a flag are read as hyphens.
     """
+    flag = flag.replace("_", "-")
     for called, others in _CALLED.items():
         if flag in others and called.partition(" ")[0] in known:
             is_argument = not called.startswith("-")
