@@ -9,6 +9,7 @@ with AVX-512 and AMX, without repacked weights and with caches in f32.
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,6 @@ from tests.models.families.hybrid_models import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PORT = 8765
 _FLAGS = (
     "--no-repack", "--no-warmup", "-np", "1", "-c", "1024", "-ctk", "f32", "-ctv", "f32", "-fa",
     "off",
@@ -53,10 +53,11 @@ def predicted(client: httpx.Client, tokens: Sequence[int]) -> list[tuple[int, fl
 
 def recorded(server: str, file: Path) -> list[Any]:
     """What llama-server predicts after each of READ_BY_LLAMACPP tokens of TEXT."""
-    command = [server, "-m", str(file), "--port", str(_PORT), *_FLAGS]
+    port = _free_port()
+    command = [server, "-m", str(file), "--port", str(port), *_FLAGS]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{_PORT}", timeout=60) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         try:
             while process.poll() is None:
@@ -69,6 +70,13 @@ def recorded(server: str, file: Path) -> list[Any]:
             raise SystemExit(f"{file}: llama-server ended with {process.returncode}")
         finally:
             process.terminate()
+
+
+def _free_port() -> int:
+    """A port that no program listens on, so that no other server answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def main(server: str) -> None:
