@@ -136,7 +136,8 @@ class ProgramOptions(StorageOptions):
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
         most = min(DECODE_ROWS // 2, max(sizes, default=0))  # rings of states have room for sizes
         if self.pair_tokens and not 2 <= self.pair_tokens <= most:
-            raise DslError(f"pair_tokens: expected 2 to {most}, got {self.pair_tokens}")
+            expected = f"2 to {most}" if sizes else "0 without verify_tokens"
+            raise DslError(f"pair_tokens: expected {expected}, got {self.pair_tokens}")
 
     @property
     def chunk(self) -> int:

@@ -65,8 +65,10 @@ from hearthd.server.version import version
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
+    from types import ModuleType
 
     from pydantic import BaseModel
+    from starlette.routing import BaseRoute
 
     from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.model_pool import ModelPool
@@ -95,6 +97,13 @@ _ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _SPEECH = (transcriptions,)
 _STREAMS = (resumable,)
 _ARRAYS = (run_function,)
+# What to serve for the routes that the models of a server lack.
+_MISSING = {
+    _LANGUAGE: "a language model",
+    _ENCODERS: "an encoder or a language model",
+    _SPEECH: "a model of speech, such as hf:openai/whisper-small",
+    _ARRAYS: "array functions",
+}
 _ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
 _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
@@ -185,6 +194,7 @@ def create_app(
     for router in (*_routers(kinds), web.router(chat=chat)):
         # Not by include_router, which would analyze each route again, at the first request.
         app.router.routes.extend(router.routes)
+    app.state.missing_routes = tuple(_missing_routes(kinds))
     openapi.add_events(app, {event for kind in kinds for event in _EVENTS.get(kind, ())})
     if guards.api_keys:
         openapi.require_key(app)
@@ -213,9 +223,8 @@ async def _lifespan(
         await pool.stop()
 
 
-def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
-    """The routes for models of these kinds."""
-    surfaces = (
+def _surfaces(kinds: set[Kind]) -> tuple[ModuleType, ...]:
+    return (
         *(_LANGUAGE if "language" in kinds else ()),
         *(_ENCODERS if kinds & {"language", "encoder"} else ()),
         *(_SPEECH if kinds & {"speech", "listening"} else ()),
@@ -223,8 +232,21 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
         *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,
     )
-    for surface in surfaces:
+
+
+def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
+    """The routes for models of these kinds."""
+    for surface in _surfaces(kinds):
         yield surface.router
+
+
+def _missing_routes(kinds: set[Kind]) -> Iterator[tuple[BaseRoute, str]]:
+    """The routes for models of other kinds, each with the models that it needs."""
+    served = _surfaces(kinds)
+    for surfaces, needed in _MISSING.items():
+        if surfaces[0] not in served:
+            for surface in surfaces:
+                yield from ((route, needed) for route in surface.router.routes)
 
 
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:

@@ -224,15 +224,22 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if headers.get("Allow") == "GET":
         headers["Allow"] = "GET, HEAD"  # see middleware/head_requests.py
     messages = {
-        404: f"{request.url.path}: no such route or model; {_similar_route(request)}",
+        404: f"{request.url.path}: {_missing_route(request)}",
         405: _wrong_method(request, headers.get("Allow")),
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
 
 
+def _missing_route(request: Request) -> str:
+    """Why a route does not exist, and what to do."""
+    for route, needed in request.app.state.missing_routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            return f"this server has no model for this route, which needs {needed}; serve one"
+    return f"no such route or model; {_similar_route(request)}"
+
+
 def _similar_route(request: Request) -> str:
-    """What to do about a route that does not exist."""
     prefix = request.scope.get("root_path", "")
     paths = [f"{prefix}{getattr(route, 'path', '')}" for route in request.app.router.routes]
     near = get_close_matches(request.url.path, paths, n=1, cutoff=_SIMILAR)

@@ -311,3 +311,8 @@ def test_sizes_of_a_verify_that_cannot_be(sizes: tuple[int, ...]) -> None:
     chunk = 3 if max(sizes) == 4 else 16
     with pytest.raises(DslError, match="verify_tokens: expected rising sizes from 2 to"):
         replace(OPTIONS, prefill_tokens=(chunk,), verify_tokens=sizes)
+
+
+def test_a_pair_without_a_verify_cannot_be() -> None:
+    with pytest.raises(DslError, match="pair_tokens: expected 0 without verify_tokens, got 2"):
+        replace(OPTIONS, verify_tokens=(), pair_tokens=2)

@@ -312,7 +312,9 @@ def test_a_language_model_has_no_run_route() -> None:
         response = post_json(client, "step", x=X)
         assert response.status_code == 404
         message = response.json()["error"]["message"]
-        assert message.startswith("/run: no such route or model")
+        assert message == (
+            "/run: this server has no model for this route, which needs array functions; serve one"
+        )
 
 
 def test_run_has_the_middleware_of_every_route() -> None:
