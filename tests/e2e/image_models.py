@@ -12,9 +12,11 @@ from tests.baker import (
     small_gemma4,
     small_gemma4_sound,
     small_gemma4_unified,
+    small_glm4v,
     small_internvl,
     small_lfm2vl,
     small_llava,
+    small_minicpmv,
     small_mistral3,
     small_qwen3vl,
     small_qwen25omni,
@@ -185,6 +187,20 @@ MODELS: Mapping[str, ImageModel] = {
         side=32,
         row_width=small_mistral3.CONFIG.hidden,
         question=(*_QUESTION, (40, 24)),
+    ),
+    # Positions of the tower's table are interpolated for each image.
+    "glm4.1v-images": ImageModel(
+        write=small_glm4v.small_glm4v,
+        side=32,
+        row_width=small_glm4v.CONFIG.hidden,
+        question=(*_QUESTION, (40, 24)),
+    ),
+    # An image in slices first, and one that is not cut; each part has the same number of rows.
+    "minicpm-v": ImageModel(
+        write=small_minicpmv.small_minicpmv,
+        side=32,
+        row_width=small_minicpmv.CONFIG.hidden,
+        question=(*_QUESTION, (56, 40)),
     ),
 }
 

@@ -17,7 +17,7 @@ from torch.nn.functional import layer_norm, linear
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 from tests.models.families.cases import SMALL, random_tensors
-from tests.models.families.media_recording import ANSWER, Recorded
+from tests.models.families.media_recording import ANSWER, Recorded, best_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,13 +98,23 @@ class MiniCpmV:
         rows = torch.cat([self.rows(pixels) for pixels in images])
         ids = torch.tensor([list(tokens)])
         with torch.no_grad():
-            embedded = self.text.get_input_embeddings()(ids)
-            embedded[ids == image] = rows
-            logits = self.text(inputs_embeds=embedded).logits[0, -1]
-            options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-            mask = torch.ones_like(ids)
-            answer = self.text.generate(inputs_embeds=embedded, attention_mask=mask, **options)
-        return Recorded(rows.numpy(), logits.numpy(), answer[0].int().numpy())
+            logits = self.text(inputs_embeds=self._embedded(ids, image, rows)).logits[0, -1]
+        inputs = {"input_ids": ids, "image": image, "images": images}
+        return Recorded(rows.numpy(), logits.numpy(), best_tokens(self, inputs, ANSWER))
+
+    def generate(
+        self, *, input_ids: Any, image: int, images: Sequence[NDArray[np.uint8]], **options: Any
+    ) -> Any:
+        """As transformers' models do it, with the images in the places of a token `image`."""
+        rows = torch.cat([self.rows(pixels) for pixels in images])
+        embedded, mask = self._embedded(input_ids, image, rows), torch.ones_like(input_ids)
+        return self.text.generate(inputs_embeds=embedded, attention_mask=mask, **options)
+
+    def _embedded(self, ids: torch.Tensor, image: int, rows: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            embedded: torch.Tensor = self.text.get_input_embeddings()(ids)
+        embedded[ids == image] = rows
+        return embedded
 
 
 def _sines_of_places(rows: int, columns: int, width: int) -> torch.Tensor:
