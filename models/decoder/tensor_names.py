@@ -144,6 +144,7 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
+    offset_norms the end of the names of these weights
     channels_last  parameters beside the layers whose rows are pixels of three channels; in Hugging
                  Face folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
@@ -178,6 +179,7 @@ class TensorNames:
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
+    offset_norms: str = "norm.weight"
     channels_last: tuple[str, ...] = ()
     logarithms: tuple[str, ...] = ()
     softplus: tuple[str, ...] = ()
@@ -220,7 +222,7 @@ class TensorNames:
             return self._in_joined_gguf(name, names) or StoredTensor(
                 name, interleaved=width, transposed=transposed
             )
-        offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
+        offset = self.norm_offset if parameter.endswith(self.offset_norms) else 0.0
         if parameter == HEAD:
             name = self._in_folder(HEAD)
             return StoredTensor(next((head for head in (name, *_HEADS) if head in names), name))

@@ -33,9 +33,13 @@ _TOKENS = 256 + len(_SPECIAL)  # one for each byte
 def write_model(name: str, folder: Path) -> Path:
     """Write the model of a case as a GGUF file whose tokens are bytes; returns its path."""
     architecture, recording = ARCHITECTURES[CASES[name].architecture], recorded(name)
-    described = {**recording.config, "vocab_size": _TOKENS}
+    text = recording.config.get("text_config", recording.config)
+    smaller = {**text, "vocab_size": _TOKENS}
+    described = smaller
+    if text is not recording.config:
+        described = {**recording.config, "text_config": smaller}
     shapes = {
-        tensor: (_TOKENS, *shape[1:]) if shape[0] == recording.config["vocab_size"] else shape
+        tensor: (_TOKENS, *shape[1:]) if shape[0] == text["vocab_size"] else shape
         for tensor, shape in recording.shapes.items()
     }
     (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")

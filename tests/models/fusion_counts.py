@@ -118,6 +118,7 @@ COUNTS = {
         norms=("add_norm", 1), rotations="", products=2, needed=3, gate=("gated_silu", 0)
     ),
     "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
+    "muse-glimmer": Counts(rotations="norm_rope", gated=True),
     "plm": Counts(products=5, stacked=False, by_head=2, gate=SQUARE),
     "mimo2": Counts(products=6, needed=2),  # values are narrower than the heads of the stack
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
@@ -168,7 +169,9 @@ COUNTS = {
 # Architectures whose last layer here reads the cache of another one.
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
-LAST_UNTURNED = ("afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "smollm3")
+LAST_UNTURNED = (
+    "afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "muse-glimmer", "smollm3",
+)  # fmt: skip
 # Architectures whose first layer here has none.
 FIRST_UNTURNED = ("granite_swa", "granitemoe_swa", "smallthinker")
 # Layers without attention here, where they are not the recurrent ones.

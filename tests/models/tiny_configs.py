@@ -191,6 +191,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mistral4": {
         **_LATENT, **_EXPERTS, "shared_ffn": 64, "query_growth": 0.1, "original_context": 32,
     },
+    "muse-glimmer": {
+        "query_scale": 0.5, "logit_factor": 0.4, "logit_cap": 20.0, "windows": (32, 32, None),
+    },
     "nanbeige": {"loops": LAYERS, "loop_norm": True},
     "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},

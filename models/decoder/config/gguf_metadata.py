@@ -36,7 +36,7 @@ class GgufMetadata(TypedKeys):
 
     metadata      all keys of the file
     tensors       the shapes of the file's tensors
-    read          the values of a tensor; only small tables of rotary divisors are read
+    read          the values of a tensor; only small ones are read
     architecture  the value that `general.architecture` must have
     """
 
@@ -122,6 +122,17 @@ class GgufMetadata(TypedKeys):
         if axis >= len(shape):
             raise ConfigError(f"{name}: got shape {shape}, expected more than {axis} axes")
         return shape[axis]
+
+    def constant(self, name: str, width: int) -> float:
+        """The number that all values of a vector have; raises ConfigError for several."""
+        if self._tensors.get(name) != (width,):
+            raise ConfigError(f"{name}: got shape {self._tensors.get(name)}, expected ({width},)")
+        values = {float(value) for value in self._values(name)}
+        if len(values) != 1:
+            raise ConfigError(f"{name}: got {len(values)} different numbers, supported is one")
+        value = values.pop()
+        require(value, float, name)
+        return value
 
     def windows_by_layer(
         self, layers: int, period: int | None = None, *, last: bool = True

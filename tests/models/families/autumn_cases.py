@@ -126,6 +126,18 @@ MIMO_FILE = {
     "add_full_attention_sink_bias": False, "topk_method": "noaux_tc", "n_shared_experts": None,
     "routed_scaling_factor": None,
 }  # fmt: skip
+MUSE: Mapping[str, Any] = {
+    "sliding_window": 40, "num_hidden_layers": 5, "qk_scale_factor": 2.5,
+    "output_multiplier": 0.4, "post_norm_eps": 1e-8,
+    "rope_parameters": DEFAULT,
+}  # fmt: skip
+MUSE_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "video_token_id": 96, "out_hidden_size": 96, "projector_hidden_size": 32,
+    "vision_config": {
+        "num_hidden_layers": 1, "hidden_size": 24, "intermediate_size": 40,
+        "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 2, "pos_emb_width": 2,
+    },
+}  # fmt: skip
 HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
 # Each row: see `EXPERT_CASES`.
 AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
@@ -237,6 +249,14 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
             "skip_loop_final_norm": True, "tie_word_embeddings": True,
         },
     }),
+    ("muse-glimmer", "MuseGlimmerConfig", {
+        "glimmer": MUSE,
+        "windows": {
+            **MUSE, "final_logit_softcapping": 5.0, "num_key_value_heads": 4,
+            "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+            "layer_rope_theta": [0, 5000.0, 5000.0, 5000.0, 0], "rms_norm_eps": 1e-4,
+        },
+    }, {}, MUSE_TOWER),
     ("pangu-embedded", "LlamaConfig", {
         "pangu": {"attention_bias": True, "tie_word_embeddings": True},
         "untied": {"attention_bias": True, "rope_parameters": DEFAULT},

@@ -106,6 +106,12 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         expert_ffn=2048, shared_ffn=2048, routed=(True, True), normalized=True, query_growth=0.1,
         original_context=8192,
     ),
+    # meta-models/Muse-Glimmer-30B
+    "muse-glimmer": decoder(
+        6656, 19968, 32, 2, 128, 202048,
+        rope_base=5e5, tied=False, query_scale=3.87 * 128**-0.5, logit_factor=256**0.5 / 6656**0.5,
+        logit_cap=20.0, windows=(2048, None),
+    ),
     # Nanbeige/Nanbeige4.2-3B, by its parameters where its configuration is not known: the MLP
     "nanbeige4.2": decoder(
         3072, 10240, 48, 8, 128, 166144, rope_base=7e7, tied=False, loops=2, loop_norm=True

@@ -25,7 +25,7 @@ from hearthd.models.families.glm4v_images import VisionConfig as Glm4vConfig
 from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.step35 import Config as StepConfig
-from tests.models.families.gguf_dbrx import dbrx
+from tests.models.families import gguf_autumn
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
@@ -63,14 +63,14 @@ if TYPE_CHECKING:
 _ROTATES_NEIGHBORS = (
     "arcee", "baichuan", "bailingmoe", "deci", "deepseek", "internlm2", "llama", "minicpm", "olmo",
     "xverse", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
-    "mistral3", "nanbeige", "nemotron_h", "nemotron_h_moe",
+    "mistral3", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
-    "vision_embedder", "vision_encoder", "vision_projection", "vit_large_projector", "vpm.",
-    "resampler.",
+    "vision_adapter", "vision_embedder", "vision_encoder", "vision_projection",
+    "vit_large_projector", "vpm.", "resampler.",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(
     r"^(?:language_model\.model|llm\.model|model\.language_model|model\.text_model)\."
@@ -234,8 +234,8 @@ def _by_shape(
         return grouped_delta_net if architecture == "qwen3next" else delta_net
     if isinstance(config, KimiConfig):
         return kimi_linear
-    if architecture == "dbrx":
-        return dbrx
+    if architecture in gguf_autumn.CONVERTED:
+        return gguf_autumn.CONVERTED[architecture]
     is_latent = isinstance(config, LatentConfig) and architecture not in KEEPS_JOINED
     return latent if is_latent else None
 

@@ -265,6 +265,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "mistral3": _mistral3,
     "mistral4": mistral4_keys,
     "modern-bert": _modern_bert,
+    "muse-glimmer": lambda config: {
+        **window_keys(config),
+        "final_logit_softcapping": config.logit_cap,
+        "logit_scale": config.logit_factor,
+    },
     "nanbeige": lambda config: {
         "num_loops": config.loops,
         "skip_loop_final_norm": not config.loop_norm,
