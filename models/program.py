@@ -281,7 +281,7 @@ class StoredTensor:
                  of each; None: the rows are not in groups
     transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
-    logarithm    whether the values are -exp(x) for those x of the tensor
+    logarithm    s, where the values are s exp(x) for those x of the tensor; 0: they are x
     softplus     whether the values are softplus(x) for those x of the tensor
     channels     of the pixels in each row, or 0: a file then has the channels of a pixel side by
                  side; a parameter has channel after channel
@@ -291,7 +291,7 @@ class StoredTensor:
     offset: float = 0.0
     interleaved: int = 0
     share: tuple[int, int] = (0, 1)
-    logarithm: bool = False
+    logarithm: int = 0
     softplus: bool = False
     alternating: bool = False
     transposed: bool = False

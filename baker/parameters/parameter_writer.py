@@ -320,7 +320,7 @@ def parameter_blocks(
         if rows.ndim > 2:
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
-            rows = -np.exp(rows)
+            rows = tensor.logarithm * np.exp(rows)
         if tensor.softplus:
             rows = np.logaddexp(np.float32(0), rows)
         if tensor.channels:

@@ -103,7 +103,12 @@ class LatentAttention(nn.Module):
             scale=config.attention_scale,
         )
         mixed = f.narrow(f.split_heads(mixed, config.head_dim), 2, 0, config.latent)
-        return self.o_proj(f.flatten(self._of_heads(self.v_b_proj, mixed), first=1))
+        heads = self.gated(x, self._of_heads(self.v_b_proj, mixed))
+        return self.o_proj(f.flatten(heads, first=1))
+
+    def gated(self, _: Tensor, heads: Tensor) -> Tensor:
+        """The results of heads (N, H, value_width) for hidden states (N, E), times their gates."""
+        return heads
 
     def _queries(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, H, key_width + R)."""
@@ -125,6 +130,19 @@ class LatentAttention(nn.Module):
         head = f.flatten(ops.iota(shape=(tokens, heads), axis=1, dtype=DType.I32))
         y = matrices(ops.reshape(x, shape=(tokens * heads, width)), head)
         return ops.reshape(y, shape=(tokens, heads, y.shape[1]))
+
+
+class GatedLatentAttention(LatentAttention):
+    """Latent attention whose heads are each multiplied by a number from 0 to 1."""
+
+    def __init__(self, config: LatentConfig) -> None:
+        super().__init__(config)
+        self.gate_proj = nn.Linear(config.hidden, config.heads)
+
+    @override
+    def gated(self, x: Tensor, heads: Tensor) -> Tensor:
+        gates = ops.broadcast(self.gate_proj(x), shape=heads.shape, axes=(0, 1))
+        return f.gated_heads(gates, heads)
 
 
 def latent_fields(

@@ -148,6 +148,7 @@ class TensorNames:
     channels_last  parameters beside the layers whose rows are pixels of three channels; in Hugging
                  Face folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
+    positive_logarithms  the same of exp(x)
     softplus     parameters of a layer whose values softplus(x) Hugging Face folders have as x
     masks        ends of the names of tensors that are causal masks, in older Hugging Face folders
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
@@ -182,6 +183,7 @@ class TensorNames:
     offset_norms: str = "norm.weight"
     channels_last: tuple[str, ...] = ()
     logarithms: tuple[str, ...] = ()
+    positive_logarithms: tuple[str, ...] = ()
     softplus: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -237,13 +239,14 @@ class TensorNames:
         if not present and (tensor := self._in_transposed(parameter, names)):
             return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
-        module, _, _ = parameter.rpartition(".")
+        module = parameter.rpartition(".")[0]
+        sign = module.endswith(self.positive_logarithms) - module.endswith(self.logarithms)
         channels = _CHANNELS if parameter in self.channels_last else 0
         return StoredTensor(
             name,
             offset,
             width,
-            logarithm=module.endswith(self.logarithms),
+            logarithm=sign,
             softplus=parameter.endswith(self.softplus),
             transposed=parameter.endswith(self.transposed_in_folder),
             channels=channels,

@@ -73,8 +73,13 @@ def from_hugging_face(data: ConfigJson) -> Config:
     return Config(**fields_from_hugging_face(data, SOFTMAX if is_v2 else SIGMOID))
 
 
-def fields_from_hugging_face(data: ConfigJson, scores: str) -> dict[str, Any]:
-    """The fields of `Config` from config.json, of experts with these scores."""
+def fields_from_hugging_face(
+    data: ConfigJson, scores: str, *, share: float = 1.0
+) -> dict[str, Any]:
+    """The fields of `Config` from config.json, of experts with these scores.
+
+    share  the only supported `partial_rotary_factor`, which nothing is computed with
+    """
     is_softmax = scores == SOFTMAX
     data.ignore(
         "aux_loss_alpha", "ep_size", "num_nextn_predict_layers", "output_router_logits", "seq_aux"
@@ -83,7 +88,7 @@ def fields_from_hugging_face(data: ConfigJson, scores: str) -> dict[str, Any]:
     data.fixed(scoring_func=scores, topk_method=method, moe_layer_freq=1)
     if is_softmax:  # chooses groups otherwise
         data.fixed(n_group=1, topk_group=1)
-    data.fixed(rope_interleave=True, partial_rotary_factor=1.0)
+    data.fixed(rope_interleave=True, partial_rotary_factor=share)
     fields = latent_fields(data)
     layers, width = fields["layers"], data.size("moe_intermediate_size")
     dense = data.count("first_k_dense_replace", default=1)

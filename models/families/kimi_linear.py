@@ -28,10 +28,12 @@ from hearthd.models.dsl.functions.routing import SIGMOID
 from hearthd.models.families import deepseek2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import StateRows
-    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.decoder.layers import Layer, RopeTable
     from hearthd.models.dsl.graph import Tensor
 
 _PERIOD = 4
@@ -50,14 +52,19 @@ class KimiLinear(DecoderModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        mixers = (
-            LatentAttention(config) if attends else KimiDeltaAttention(config)
-            for attends in config.attends
-        )
         blocks = [
-            Block(config, mixer, feed_forward(config, layer)) for layer, mixer in enumerate(mixers)
+            Block(config, self.mixer(config, layer), self.feed_forward(config, layer))
+            for layer in range(config.layers)
         ]
         super().__init__(config, blocks)
+
+    def mixer(self, config: Any, layer: int) -> Layer:
+        """The part of a layer that reads other tokens."""
+        return LatentAttention(config) if config.attends[layer] else KimiDeltaAttention(config)
+
+    def feed_forward(self, config: Any, layer: int) -> Callable[[Tensor], Tensor]:
+        """The experts of a layer, or its MLP."""
+        return feed_forward(config, layer)
 
     @override
     def rope_tables(self, _: Tensor) -> list[RopeTable | None]:
@@ -118,18 +125,18 @@ def from_gguf(data: GgufMetadata) -> Config:
     )
 
 
-_MIXER = {
-    "q_conv1d": "ssm_conv1d_q",
-    "k_conv1d": "ssm_conv1d_k",
-    "v_conv1d": "ssm_conv1d_v",
-    "fading.a_proj": "ssm_f_a",
-    "fading.b_proj": "ssm_f_b",
-    "gate.a_proj": "ssm_g_a",
-    "gate.b_proj": "ssm_g_b",
-    "b_proj": "ssm_beta",
-    "dt": "ssm_dt",
-    "o_norm": "ssm_norm",
-    "rates.weight": "ssm_a",
+DELTA_GGUF_NAMES = {
+    "self_attn.q_conv1d": "ssm_conv1d_q",
+    "self_attn.k_conv1d": "ssm_conv1d_k",
+    "self_attn.v_conv1d": "ssm_conv1d_v",
+    "self_attn.fading.a_proj": "ssm_f_a",
+    "self_attn.fading.b_proj": "ssm_f_b",
+    "self_attn.gate.a_proj": "ssm_g_a",
+    "self_attn.gate.b_proj": "ssm_g_b",
+    "self_attn.b_proj": "ssm_beta",
+    "self_attn.dt": "ssm_dt",
+    "self_attn.o_norm": "ssm_norm",
+    "self_attn.rates.weight": "ssm_a",
 }
 _EXPERTS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 _MOE = "block_sparse_moe"
@@ -144,7 +151,7 @@ ARCHITECTURE = Architecture(
         gguf={
             **EXPERT_GGUF_NAMES,
             **LATENT_GGUF_NAMES,
-            **{f"self_attn.{ours}": theirs for ours, theirs in _MIXER.items()},
+            **DELTA_GGUF_NAMES,
         },
         folder={
             **EXPERT_FOLDER_NAMES,

@@ -5,76 +5,38 @@ Source: the model `step3p7` of transformers, whose text part it is (StepFun, 202
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from typing_extensions import override
 
 from hearthd.models.config import MAX_LAYERS, ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.decoder_config import FULL, SLIDING, from_config_json
-from hearthd.models.decoder.experts import (
-    EXPERT_GGUF_NAMES,
-    Experts,
-    MixtureOfExperts,
+from hearthd.models.decoder.experts import EXPERT_GGUF_NAMES
+from hearthd.models.decoder.layers import Block
+from hearthd.models.decoder.limited_experts import (
+    LimitedConfig,
+    limited_feed_forward,
+    limits_by_layer,
 )
-from hearthd.models.decoder.layers import MLP, Block
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.decoder.two_ropes import TwoRopesModel, two_ropes_from_gguf
-from hearthd.models.dsl import functions as f
 from hearthd.models.families import laguna
 from hearthd.models.families.glm4moe import corrected_experts, corrected_experts_from_gguf
 from hearthd.models.families.laguna import heads_by_kind
 from hearthd.models.families.lfm3 import NormedGatedAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
-    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(laguna.Config):
-    """The shape of a model.
+class Config(laguna.Config, LimitedConfig):
+    """The shape of a model."""
 
-    expert_limits  for each layer, `limit` of its experts: see `f.limited_swiglu`
-    mlp_limits     the same of its MLP, or of the MLP beside its experts
-    """
-
-    by_layer = (*laguna.Config.by_layer, "expert_limits", "mlp_limits")
-
-    expert_limits: tuple[float | None, ...]
-    mlp_limits: tuple[float | None, ...]
-
-
-class LimitedMLP(MLP):
-    """An MLP whose gate and values are limited."""
-
-    def __init__(self, config: Config, limit: float | None) -> None:
-        super().__init__(config)
-        self.limit = limit
-
-    @override
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, E) -> (N, E)."""
-        gate, up = self.gate_proj(x), self.up_proj(x)
-        return self.down_proj(f.limited_swiglu(gate, up, limit=self.limit))
-
-
-class LimitedExperts(Experts):
-    """Experts; each is such an MLP."""
-
-    def __init__(self, config: Config, limit: float | None) -> None:
-        super().__init__(config)
-        self.limit = limit
-
-    @override
-    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        return f.limited_swiglu(gate, up, limit=self.limit)
+    by_layer = (*laguna.Config.by_layer, *LimitedConfig.limits)
 
 
 class Step35(TwoRopesModel):
@@ -84,19 +46,14 @@ class Step35(TwoRopesModel):
 
     def __init__(self, config: Config) -> None:
         blocks = [
-            Block(config, NormedGatedAttention(config.layer(layer)), _feed_forward(config, layer))
+            Block(
+                config,
+                NormedGatedAttention(config.layer(layer)),
+                limited_feed_forward(config, layer),
+            )
             for layer in range(config.layers)
         ]
         super().__init__(config, blocks)
-
-
-def _feed_forward(config: Config, layer: int) -> Callable[[Tensor], Tensor]:
-    """The experts of a layer, or its MLP."""
-    limit = config.mlp_limits[layer]
-    if not config.routed[layer]:
-        return LimitedMLP(config, limit)
-    shared = LimitedMLP(replace(config, ffn=config.shared_ffn or 0), limit)
-    return MixtureOfExperts(config, LimitedExperts(config, config.expert_limits[layer]), shared)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -142,8 +99,8 @@ def from_hugging_face(data: ConfigJson) -> Config:
         rotary_width=int(width * shares[everywhere]),
         local_rope_base=bases[local],
         local_rotary_width=int(width * shares[local]),
-        expert_limits=_limits(data.factors("swiglu_limits", default=()), layers),
-        mlp_limits=_limits(data.factors("swiglu_limits_shared", default=()), layers),
+        expert_limits=limits_by_layer(data.factors("swiglu_limits", default=()), layers),
+        mlp_limits=limits_by_layer(data.factors("swiglu_limits_shared", default=()), layers),
     )
 
 
@@ -154,11 +111,6 @@ def _dense_layers(data: ConfigJson, layers: int) -> int:
     if listed != [str(layer) for layer in range(dense, layers)]:
         raise ConfigError(f"moe_layers_enum: expected all layers after some, up to {layers - 1}")
     return dense
-
-
-def _limits(by_layer: list[float], layers: int) -> tuple[float | None, ...]:
-    """Files have 0 for no limit."""
-    return tuple(limit or None for limit in by_layer[:layers]) or (None,) * layers
 
 
 def from_gguf(data: GgufMetadata) -> Config:
@@ -174,8 +126,8 @@ def from_gguf(data: GgufMetadata) -> Config:
     fields |= {"shared_ffn": data.size("expert_shared_feed_forward_length")}
     return Config(
         **fields | heads | {"windows": windows[:layers]},
-        expert_limits=_limits(data.factors("swiglu_clamp_exp", default=()), layers),
-        mlp_limits=_limits(data.factors("swiglu_clamp_shexp", default=()), layers),
+        expert_limits=limits_by_layer(data.factors("swiglu_clamp_exp", default=()), layers),
+        mlp_limits=limits_by_layer(data.factors("swiglu_clamp_shexp", default=()), layers),
     )
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # By the start of a case's name: what published files have and transformers saves otherwise.
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "bailingmoe3-": {"architectures": ["BailingMoeV3ForCausalLM"]},
     "baichuan-": {"architectures": ["BaichuanForCausalLM"]},
     "cohere2": {"rotary_pct": 1.0},
     "deepseek2-glm": {"first_k_dense_replace": 1},

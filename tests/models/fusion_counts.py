@@ -54,6 +54,7 @@ RECURRENCES = {
     "granitehybrid": ("ssm_scan", 1),
     "granitehybrid-moe": ("ssm_scan", 1),
     "jamba": ("selective_scan", 1),
+    "bailingmoe3": ("channel_delta_rule", 1),
     "kimi-linear": ("channel_delta_rule", 1),
     "mamba": ("selective_scan", 3),
     "mamba2": ("ssm_scan", 3),
@@ -111,6 +112,7 @@ COUNTS = {
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
+    "bailingmoe3": Counts(products=7, stacked=False, by_head=2, by_gate=1),
     "kimi-linear": Counts(rotations="", products=7, stacked=False, by_head=2),
     "lfm3": Counts(norms=("residual_norm", 2), rotations="norm_rope", by_gate=1),
     "jamba": Counts(rotations=""),
@@ -207,8 +209,11 @@ def _unturned(architecture: str, *, is_whole: bool) -> int:
     return 2 if architecture in FIRST_UNTURNED else 0
 
 
-def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, int]:
-    """How often the rules for a recurrence and around it apply, with `whole` complete layers."""
+def _of_recurrence(architecture: str, whole: int, sequences: int, gates: int) -> dict[str, int]:
+    """How often the rules for a recurrence and around it apply, with `whole` complete layers.
+
+    `gates` are of the other layers.
+    """
     if architecture not in RECURRENCES:
         return {}
     recurrence, layers = RECURRENCES[architecture]
@@ -218,7 +223,7 @@ def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, i
         counts["grouped_rms_norm"] = 3 * layers
     elif recurrence == "channel_delta_rule":  # of keys and queries
         counts["grouped_rms_norm"] = 2 * layers * sequences
-        counts["gated_heads"] = layers * sequences
+        counts["gated_heads"] = gates + layers * sequences
     elif architecture != "falcon-h1":
         counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
     if recurrence == "gated_delta_rule":
@@ -270,7 +275,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + matrices
         ),
         "gated_heads": (per_layer.by_gate or int(per_layer.gated)) * attending,
-        **_of_recurrence(architecture, whole, sequences),
+        **_of_recurrence(architecture, whole, sequences, per_layer.by_gate * attending),
         "experts": per_layer.experts * routed + per_layer.by_head * attending,
         **_of_router(architecture, routed),
         "embedding": tables,
@@ -284,9 +289,9 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": 0 if per_layer.capped else attending * sequences,
     }
-    counts["matrix"] -= architecture == "deci"  # a layer has one in place of attention
-    if architecture == "gemma3n":
-        # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.
+    # A layer has one in place of attention, and a delta net none of low rank.
+    counts["matrix"] -= {"deci": 1, "bailingmoe3": 2}.get(architecture, 0)
+    if architecture == "gemma3n":  # a layer reads a corrected sum; a head reads a mean of streams
         counts["add_norm"] = whole + partial - 1
         counts["matrix"] -= 3 * partial
     if not ("prefill" in point or "embed" in point):

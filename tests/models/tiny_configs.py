@@ -80,6 +80,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CORRECTED, "rotary_width": 32, "normed_heads": True, "experts": 6, "groups": 3,
         "groups_per_token": 2,
     },
+    "bailingmoe3": {
+        **_DEEPSEEK, "attends": (False, True, True), "delta_heads": 4, "delta_width": 16, "taps": 4,
+    },
     "bloom": {**_BIASES, "kv_heads": 4, "head_dim": 48},
     "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
     "cohere2moe": {

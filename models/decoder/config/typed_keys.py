@@ -47,6 +47,17 @@ class TypedKeys:
         value = self._value(key, float, options)
         return None if value is None else float(value)
 
+    def number_below_zero(self, key: str, *, default: float) -> float:
+        """A number below zero."""
+        self._read.add(key)
+        value = self._data.get(key)
+        value = default if value is None else value
+        if type(value) not in (int, float) or not -math.inf < value < 0:
+            raise ConfigError(
+                f"{self._prefix}{key}: got {value!r:.80}, expected a number below zero"
+            )
+        return float(value)
+
     def ignore(self, *keys: str) -> None:
         """Accept any value of keys that do not matter here."""
         self._read.update(keys)

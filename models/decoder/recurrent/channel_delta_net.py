@@ -6,7 +6,7 @@ In shape comments `N` is sequences x tokens, `E` the hidden width, `H` heads, `K
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
@@ -16,11 +16,13 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hearthd.models.decoder.kv_cache import LayerCache, Span
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
+
+    Projection: TypeAlias = Callable[[Tensor], Tensor]
 
 _EPS = 1e-6  # added to the sum of the squares of a key or a query
 
@@ -64,11 +66,19 @@ class KimiDeltaAttention(nn.Module):
         inner = config.delta_heads * width
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(hidden, inner) for _ in range(3))
         self.q_conv1d, self.k_conv1d, self.v_conv1d = (Taps(inner, config.taps) for _ in range(3))
-        self.fading, self.gate = LowRank(hidden, width, inner), LowRank(hidden, width, inner)
+        self.fading, self.gate = self.projections(hidden, width, inner)
         self.b_proj = nn.Linear(hidden, config.delta_heads)
         self.rates, self.dt = Rates(config.delta_heads), Bias(inner)
         self.o_norm = nn.RMSNorm(width, config.norm_eps)
         self.o_proj = nn.Linear(inner, hidden)
+
+    def projections(self, hidden: int, width: int, inner: int) -> tuple[Projection, Projection]:
+        """What gives how much each column of keys fades, and the gates of values."""
+        return LowRank(hidden, width, inner), LowRank(hidden, width, inner)
+
+    def fades(self, fading: Tensor, rates: Tensor) -> Tensor:
+        """The logarithms of what remains of each column of keys: all three are (n, H K)."""
+        return f.softplus(fading) * rates
 
     def __call__(self, x: Tensor, _: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -88,12 +98,12 @@ class KimiDeltaAttention(nn.Module):
         inputs = f.latest_inputs(inputs, span.positions, before, qkv, every=span.every)
         query, key, value = f.split(mixed, [mixed.shape[1] // 3] * 3, axis=1)
         query, key = self._of_length(query, width**-0.5), self._of_length(key, 1.0)
-        steps = f.softplus(fading + f.along_last(self.dt.bias, fading))
+        rates = self._of_columns(f.along_last(self.rates.weight, b))
+        fades = self.fades(fading + f.along_last(self.dt.bias, fading), rates)
         learned = key * self._of_columns(f.sigmoid(b))
-        rates = f.along_last(self.rates.weight, b)
         memory = f.channel_delta_rule(
-            memory, span.positions, query, learned, value, steps * self._of_columns(rates), key,
-            learned * -1.0, heads=self.config.delta_heads, ring=span.ring, every=span.every,
+            memory, span.positions, query, learned, value, fades, key, learned * -1.0,
+            heads=self.config.delta_heads, ring=span.ring, every=span.every,
         )  # fmt: skip
         y = f.recurrence_outputs(memory, value, ring=span.ring)
         heads = self.o_norm(f.split_heads(y, width))

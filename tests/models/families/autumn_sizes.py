@@ -68,6 +68,14 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         rope_base=6e5, tied=False, experts=64, experts_per_token=6, expert_ffn=1408,
         shared_ffn=2816, routed=(True, True), normalized=True,
     ),
+    # inclusionAI/Ling-3.0-tiny
+    "ling3": decoder(
+        1536, 4608, 16, 1, 576, 157184,
+        rope_base=6e6, tied=False, query_rank=256, latent=512, rotary_width=64, key_width=128,
+        value_width=128, attention_scale=192**-0.5, turns_neighbors=True, attends=(False, True),
+        delta_heads=16, delta_width=128, taps=4, experts=128, experts_per_token=8, expert_ffn=512,
+        shared_ffn=512, groups=8, groups_per_token=4, factor=2.5, **CORRECTED,
+    ),
     # Cohere's North, with the experts of Qwen3-30B-A3B
     "north": decoder(
         2048, 6144, 32, 4, 128, 256000,

@@ -71,6 +71,7 @@ FILES = {
     "baichuan": File(varies="llama", tokenizer=("llama",)),
     "bailingmoe": File(varies="deepseek"),
     "bailingmoe2": File(templates=("ling 2",)),
+    "bailingmoe3": File(templates=("ling 2",)),
     "bert": File(tokenizer=("bert",)),
     "bitnet": File(templates=("chatml",), tokenizer=()),
     "bloom": File(),

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.models.families.gguf_latent import ling3
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -37,6 +39,7 @@ def muse(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
 
 # What the converter makes of a tensor, by architecture, for a configuration.
 CONVERTED: Mapping[str, Callable[[str, Array, Any], Iterator[tuple[str, Array]]]] = {
+    "bailingmoe3": ling3,
     "dbrx": dbrx,
     "muse-glimmer": muse,
 }

@@ -232,10 +232,10 @@ def _by_shape(
     """What the converter makes of a tensor of models of this shape; None: it depends on names."""
     if isinstance(config, DeltaNetConfig):
         return grouped_delta_net if architecture == "qwen3next" else delta_net
-    if isinstance(config, KimiConfig):
-        return kimi_linear
     if architecture in gguf_autumn.CONVERTED:
         return gguf_autumn.CONVERTED[architecture]
+    if isinstance(config, KimiConfig):
+        return kimi_linear
     is_latent = isinstance(config, LatentConfig) and architecture not in KEEPS_JOINED
     return latent if is_latent else None
 

@@ -23,6 +23,7 @@ from tests.models.families.gguf_latent import (
     deepseek2_keys,
     indexed_keys,
     kimi_keys,
+    ling3_keys,
     minicpm3_keys,
     mistral4_keys,
 )
@@ -165,8 +166,8 @@ EXPERTS_OF_MLP_WIDTH = (
 )  # fmt: skip
 # Architectures whose files say how many experts are shared, not the width of their MLP.
 COUNTS_SHARED_EXPERTS = (
-    "afmoe", "bailingmoe", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa", "glm4moe",
-    "kimi-linear", "mistral4",
+    "afmoe", "bailingmoe", "bailingmoe3", "deepseek", "deepseek2", "deepseek32", "dots1", "glm-dsa",
+    "glm4moe", "kimi-linear", "mistral4",
 )  # fmt: skip
 
 
@@ -189,6 +190,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "bailingmoe2": lambda config: (
         _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
     ),
+    "bailingmoe3": ling3_keys,
     "chatglm": _glm4,
     "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
     "cohere2moe": lambda config: {

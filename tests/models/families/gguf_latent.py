@@ -90,6 +90,37 @@ def kimi_linear(name: str, values: Array, config: LatentConfig) -> Iterator[tupl
     yield from latent(name, values, config)
 
 
+def ling3_keys(config: Any) -> dict[str, Any]:
+    """The keys of Ling 3."""
+    limits = {
+        "swiglu_clamp_exp": [limit or 0.0 for limit in config.expert_limits],
+        "swiglu_clamp_shexp": [limit or 0.0 for limit in config.mlp_limits],
+    }
+    return {
+        **kimi_keys(config),
+        "kda.gate_lower_bound": -config.largest_fade,
+        "kda.safe_gate": True,
+        **(limits if config.expert_limits else {}),
+    }
+
+
+def ling3(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
+    """A tensor of Ling 3."""
+    layer = re.match(r"model\.layers\.(\d+)\.", name)
+    attends = layer is not None and config.attends[int(layer[1])]
+    name = name.replace("word_embeddings", "embed_tokens").replace(".dense.", ".o_proj.")
+    name = name.replace("mlp.gate.expert_bias", "exp_probs_b.bias")
+    name = name.replace("dt_bias", "dt_proj.bias").replace(".f_proj.", ".f_a_proj.")
+    if attends:
+        name = name.replace("attention.g_proj", "attn_gate")
+    name = name.replace(".attention.", ".self_attn.").replace(".g_proj.", ".g_a_proj.")
+    if name.endswith("A_log"):
+        values = np.exp(values).reshape(-1, 1)
+    if "conv1d" in name:
+        values = values.reshape(1, -1, 1, values.shape[-1])
+    yield from latent(name, values, config)
+
+
 def mistral4_keys(config: Any) -> dict[str, Any]:
     """The keys of Mistral 4."""
     context = config.original_context

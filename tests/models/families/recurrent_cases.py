@@ -41,6 +41,12 @@ _KIMI = {
     "v_head_dim": 14, "num_local_experts": 7, "num_experts_per_tok": 3, "n_shared_experts": 1,
     "moe_intermediate_size": 20, "linear_head_dim": 16, "linear_num_heads": 4,
 }  # fmt: skip
+_LING3 = {
+    **{key: value for key, value in _KIMI.items() if not key.startswith("linear")},
+    "q_lora_rank": 18, "num_local_experts": 8, "n_group": 4, "topk_group": 2,
+    "first_k_dense_replace": 1, "layer_group_size": 3, "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 6e6},
+}  # fmt: skip
 _MAMBA2 = {
     "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 10, "layer_norm_epsilon": 1e-3,
 }  # fmt: skip
@@ -88,6 +94,29 @@ RECURRENT_CASES: Sequence[tuple[Any, ...]] = (
         },
         "mla_use_nope": True, "moe_layer_freq": 1, "moe_router_activation_func": "sigmoid",
         "num_nextn_predict_layers": 0, "rope_theta": 1e4, "use_grouped_topk": True,
+    }),
+    ("bailingmoe3", "BailingHybridConfig", {"ling3": _LING3}, {
+        "head_dim": 12, "linear_head_dim": None, "linear_num_heads": None, "layer_types": None,
+        "linear_conv_kernel_dim": None, "mlp_layer_types": None, "layer_group_size": 3,
+        "expert_swiglu_limit_list": None, "gated_attention_proj_granularity_type": "head_wise",
+        "group_norm_size": 1, "kda_lower_bound": -5, "kda_safe_gate": True, "linear_silu": True,
+        "max_window_layers": 20, "moe_router_enable_expert_bias": True, "mtp_use_kda": False,
+        "moe_shared_expert_intermediate_size": 20, "no_kda_lora": True,
+        "num_kv_heads_for_linear_attn": 0, "partial_rotary_factor": 0.5, "qk_head_dim": 28,
+        "rope_interleave": True, "rotary_dim": 12, "router_dtype": "fp32",
+        "score_function": "sigmoid", "scoring_func": "sigmoid", "seq_aux": True,
+        "topk_method": "noaux_tc", "use_bias": False, "use_mla_nope": False,
+        "use_qk_norm": True, "use_qkv_bias": False, "embedding_dropout": 0.0,
+        "output_dropout": 0.0, "num_nextn_predict_layers": 0, "num_experts_per_token": None,
+        "num_experts_per_tok": 3, "num_expert_group": None, "n_group": 4, "moe_renormalize": None,
+        "norm_topk_prob": True, "model_max_length": None, "max_position_embeddings": 512,
+    }),
+    ("bailingmoe3", "BailingHybridConfig", {
+        "saved": {
+            **_LING3, "q_lora_rank": None, "num_hidden_layers": 4, "n_group": 1, "topk_group": 1,
+            "layer_types": [*["linear_attention"] * 2, *["full_attention"] * 2],
+            "first_k_dense_replace": 2, "n_shared_experts": 2,
+        },
     }),
     ("mamba", "MambaConfig", {
         "mamba": {

@@ -10,6 +10,7 @@ import pytest
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
+from hearthd.models.decoder.limited_experts import LimitedMLP
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded, write_folder
@@ -34,6 +35,9 @@ def read(case: str, **changes: Any) -> Any:
     [
         ("muse-glimmer-windows", {"layer_rope_theta": [5000.0] * 5}, "0 for the others"),
         ("muse-glimmer-glimmer", {"hidden_activation": "gelu"}, "hidden_activation = 'gelu'"),
+        ("bailingmoe3-ling3", {"kda_safe_gate": False}, "kda_safe_gate = False"),
+        ("bailingmoe3-ling3", {"kda_lower_bound": 0.5}, "kda_lower_bound: got 0.5, expected a num"),
+        ("bailingmoe3-ling3", {"moe_shared_expert_intermediate_size": 8}, "supported is 20"),
     ],
 )
 def test_a_value_that_is_not_computed_is_rejected(
@@ -66,3 +70,25 @@ def test_norms_of_heads_have_a_factor_for_the_whole_model(
 
     with pytest.raises(ConfigError, match=message):
         ARCHITECTURES["muse-glimmer"].from_gguf(file.metadata(), shapes, values)
+
+
+def test_the_last_layers_of_ling_attend_where_a_period_is_not_complete() -> None:
+    assert read("bailingmoe3-ling3", num_hidden_layers=5).attends == (
+        False, False, True, True, True,
+    )  # fmt: skip
+
+
+def test_limits_of_experts_of_ling_are_read_by_layer(tmp_path: Path) -> None:
+    """transformers leaves them out; llama.cpp computes the same values from the GGUF file."""
+    assert read("bailingmoe3-ling3").expert_limits == ()
+    config = read("bailingmoe3-ling3", share_expert_swiglu_limit_list=[0.0, 0.25, 0.5, 1.0])
+    assert config.expert_limits == (None,) * 3
+    assert config.mlp_limits == (None, 0.25, 0.5)
+    write_folder(recorded("bailingmoe3-ling3"), tmp_path)
+    in_gguf: Any = ours.config_of(
+        open_weights(write_gguf(tmp_path, "bailingmoe3", config)), "bailingmoe3"
+    )
+    assert in_gguf.mlp_limits == config.mlp_limits
+    model: Any = ARCHITECTURES["bailingmoe3"].model(config)
+    assert isinstance(model.layers[0].mlp, LimitedMLP)
+    assert isinstance(model.layers[1].mlp.shared_experts, LimitedMLP)
