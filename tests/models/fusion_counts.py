@@ -43,7 +43,7 @@ class Counts:
 
 NORMED_HEADS = (
     "bailingmoe2", "dots1", "exaone-moe", "glm4moe", "hy_v3", "internvl35", "lfm2", "lfm2moe",
-    "lfm2-vl", "lightonocr", "mellum", "minicpmv45",
+    "lfm2-vl", "lightonocr", "maple", "mellum", "minicpmv45",
     "qwen3", "qwen3vl", "qwen3vl-images", "qwen3moe",
     "qwen3vlmoe", "qwen3vlmoe-images",
 )  # fmt: skip
@@ -172,7 +172,8 @@ COUNTS = {
 SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Architectures whose last layer here has no positions.
 LAST_UNTURNED = (
-    "afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "muse-glimmer", "smollm3",
+    "afmoe", "cohere2", "cohere2moe", "exaone-moe", "llama4", "maple", "muse-glimmer",
+    "smollm3",
 )  # fmt: skip
 # Architectures whose first layer here has none.
 FIRST_UNTURNED = ("granite_swa", "granitemoe_swa", "smallthinker")

@@ -194,6 +194,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "mistral4": {
         **_LATENT, **_EXPERTS, "shared_ffn": 64, "query_growth": 0.1, "original_context": 32,
     },
+    "maple": {
+        **_EXPERTS, "routed": (True,) * 3, "rotary_width": 32, "windows": (32, 32, None),
+    },
     "muse-glimmer": {
         "query_scale": 0.5, "logit_factor": 0.4, "logit_cap": 20.0, "windows": (32, 32, None),
     },

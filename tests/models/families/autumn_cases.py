@@ -231,6 +231,16 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
         "maincoder": {"model_type": "maincoder", "rope_theta": 5000.0, "use_qk_norm": True},
         "tied": {"model_type": "maincoder", "rope_theta": 1e4, "tie_word_embeddings": True},
     }),
+    ("maple", IN_TORCH, {
+        "maple": {
+            **EXPERTS, "model_type": "maple", "sliding_window": 40, "num_hidden_layers": 4,
+            "layer_types": [*["sliding_attention"] * 3, "full_attention"], "rope_theta": 5000.0,
+            "partial_rotary_factor": 0.5, "nope_on_global_attention": True, "use_qk_norm": True,
+            "use_bias": False, "quantize": True, "preaffine": False, "router_dtype": "fp32",
+            "norm_topk_prob": True, "num_shared_experts": 0, "hidden_act": "silu",
+            "head_dim": 16, "moe_router_enable_expert_bias": False,
+        },
+    }),
     ("mistral4", "Mistral4Config", {
         "mistral4": {
             **LATENT, "q_lora_rank": 18, "n_shared_experts": 1, "head_dim": 28,

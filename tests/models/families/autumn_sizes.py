@@ -106,6 +106,12 @@ AUTUMN_SIZES: Mapping[str, Size] = {
     ),
     # Maincode/Maincoder-1B
     "maincoder": decoder(1536, 4096, 16, 4, 96, 151936),
+    # deepgrove/maple-preview
+    "maple": decoder(
+        2048, 4096, 16, 4, 128, 151936,
+        rope_base=1e4, tied=False, rotary_width=64, windows=(512, None), experts=256,
+        experts_per_token=8, expert_ffn=512, routed=(True, True), normalized=True,
+    ),
     # mistralai/Mistral-Small-4-119B-2603, without its YaRN
     "mistral4": decoder(
         4096, 12288, 32, 1, 320, 131072,

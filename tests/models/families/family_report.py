@@ -144,6 +144,7 @@ FILES = {
     "maincoder": File(varies="hunyuan", templates=("chatml",)),
     "mamba": File(),
     "mamba2": File(),
+    "maple": File(templates=("chatml",)),
     "mellum": File(varies="qwen3moe", templates=("chatml",)),
     "mimo2": File(),
     "minicpm": File(varies="granite", templates=("chatml",), tokenizer=("llama",)),

@@ -25,6 +25,11 @@ def dbrx(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
     yield name, values
 
 
+def maple(name: str, values: Array, _: Any) -> Iterator[tuple[str, Array]]:
+    """A tensor of Maple."""
+    yield name.replace("word_embeddings", "embed_tokens"), values
+
+
 def muse(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
     """A tensor of Muse Glimmer, and beside queries the norms that scale heads."""
     if name.endswith("layernorm.weight"):
@@ -41,5 +46,6 @@ def muse(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
 CONVERTED: Mapping[str, Callable[[str, Array, Any], Iterator[tuple[str, Array]]]] = {
     "bailingmoe3": ling3,
     "dbrx": dbrx,
+    "maple": maple,
     "muse-glimmer": muse,
 }

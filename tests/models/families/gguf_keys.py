@@ -253,6 +253,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "llama4": lambda _: {"interleave_moe_layer_step": 1},
     "mamba": mamba_keys,
     "mamba2": mamba2_keys,
+    "maple": lambda config: {
+        **window_keys(config),
+        "rope.dimension_count": config.rotary_width,
+        "swiglu_clamp_exp": [config.gate_limit] * config.layers,
+    },
     "mellum": window_keys,
     "minimax-m2": lambda config: {
         "expert_gating_func": 2,

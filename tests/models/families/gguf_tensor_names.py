@@ -5,7 +5,8 @@ from __future__ import annotations
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
 NAMED_AS = {
     "bailingmoe3": "kimi-linear", "cohere2moe": "dots1", "deepseek32": "deepseek2",
-    "granite_swa": "granite", "hy_v3": "dots1", "laguna": "dots1", "mellum": "qwen3moe",
+    "granite_swa": "granite", "hy_v3": "dots1", "laguna": "dots1", "maple": "qwen3moe",
+    "mellum": "qwen3moe",
     "muse-glimmer": "afmoe", "nanbeige": "llama", "spark2_5": "qwen3",
 }  # fmt: skip
 # As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.

@@ -11,6 +11,10 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.limited_experts import LimitedMLP
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.families.maple import LimitedGateExperts
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded, write_folder
@@ -35,6 +39,8 @@ def read(case: str, **changes: Any) -> Any:
     [
         ("muse-glimmer-windows", {"layer_rope_theta": [5000.0] * 5}, "0 for the others"),
         ("muse-glimmer-glimmer", {"hidden_activation": "gelu"}, "hidden_activation = 'gelu'"),
+        ("maple-maple", {"nope_on_global_attention": False}, "nope_on_global_attention = False"),
+        ("maple-maple", {"layer_types": ["full_attention"] * 4}, "expected layers with a window"),
         ("bailingmoe3-ling3", {"kda_safe_gate": False}, "kda_safe_gate = False"),
         ("bailingmoe3-ling3", {"kda_lower_bound": 0.5}, "kda_lower_bound: got 0.5, expected a num"),
         ("bailingmoe3-ling3", {"moe_shared_expert_intermediate_size": 8}, "supported is 20"),
@@ -92,3 +98,25 @@ def test_limits_of_experts_of_ling_are_read_by_layer(tmp_path: Path) -> None:
     model: Any = ARCHITECTURES["bailingmoe3"].model(config)
     assert isinstance(model.layers[0].mlp, LimitedMLP)
     assert isinstance(model.layers[1].mlp.shared_experts, LimitedMLP)
+
+
+def test_gates_of_maple_and_what_they_multiply_are_limited() -> None:
+    """The inputs of the recorded model reach no limit."""
+    experts = LimitedGateExperts(read("maple-maple"))
+    kind = TensorType((1, 4), DType.F32)
+    graph = trace("gated", lambda gate, up: (experts.gated(gate, up),), {"gate": kind, "up": kind})
+    gate = np.array([[9.0, 2.0, -9.0, 7.5]], np.float32)
+    up = np.array([[1.0, -8.0, 8.0, 3.0]], np.float32)
+    (values,) = evaluate(graph, [gate, up], {})
+    bounded = np.minimum(gate, 7)
+    expected = bounded / (1 + np.exp(-bounded)) * np.clip(up, -7, 7)
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_layers_of_maple_have_limits_that_are_equal(tmp_path: Path) -> None:
+    write_folder(recorded("maple-maple"), tmp_path)
+    file = open_weights(write_gguf(tmp_path, "maple", read("maple-maple")))
+    shapes = {name: file.shape(name) for name in file.names()}
+    metadata = {**file.metadata(), "maple.swiglu_clamp_exp": [7.0, 7.0, 7.0, 6.0]}
+    with pytest.raises(ConfigError, match="swiglu_clamp_exp: got limits"):
+        ARCHITECTURES["maple"].from_gguf(metadata, shapes, file.read)

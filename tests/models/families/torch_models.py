@@ -26,6 +26,7 @@ from tests.models.families.torch_decoder import (
     mixed_experts,
     rotated,
 )
+from tests.models.families.winter_torch import Maple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -310,6 +311,7 @@ MODELS: dict[str, type[Decoder]] = {
     "deci": Deci,
     "deepseek": Deepseek,
     "maincoder": Maincoder,
+    "maple": Maple,
     "nanbeige": Nanbeige,
     "nemotron-nas": Deci,
     "plm": Plm,
