@@ -28,6 +28,7 @@ from hearthd.bundle.manifests.image_input import *
 from hearthd.bundle.manifests.language_manifest import *
 from hearthd.bundle.manifests.language_memory import *
 from hearthd.bundle.manifests.manifest import *
+from hearthd.bundle.manifests.preset import *
 from hearthd.bundle.manifests.read_manifest import *
 from hearthd.bundle.manifests.sound_input import *
 from hearthd.bundle.manifests.speech_manifest import *

@@ -76,9 +76,8 @@ class Model:
         prompt_or_ids = prompt if isinstance(prompt, str) else _prompt(session.service, prompt)
         fields = _fields(options)
         fields.take_defaults(session.service.sampling)
-        return session.pieces(
-            fields.completion(prompt_or_ids, max_tokens=max_tokens, logprobs=None)
-        )
+        limit = max_tokens or session.service.sampling.get("num_predict")
+        return session.pieces(fields.completion(prompt_or_ids, max_tokens=limit, logprobs=None))
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """The embeddings of texts, of length 1: f32 (N, D), or (D,) for one text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -95,6 +96,17 @@ class Conversation:
         last = self.messages[-1] if self.messages else None
         return isinstance(last, Message) and last.role == "assistant" and not last.calls
 
+    def after(self, system: str, messages: Sequence[Message]) -> Conversation:
+        """This conversation after a system message, unless it has one, and other messages.
+
+        These come after the system messages at its start.
+        """
+        start = list(itertools.takewhile(is_system, self.messages))
+        if system and not any(map(is_system, self.messages)):
+            start = [Message(role="system", parts=[system])]
+        rest = itertools.dropwhile(is_system, self.messages)
+        return dataclasses.replace(self, messages=[*start, *messages, *rest])
+
     @property
     def media(self) -> tuple[Media, ...]:
         """The images and sounds of all messages, in their order."""
@@ -126,6 +138,11 @@ class Conversation:
                 converted.append(_message(message, reads=reads, marks=marks, lines=lines))
                 names |= {call.id: call.name for call in message.calls}
         return converted
+
+
+def is_system(message: Message | ToolResult) -> bool:
+    """Whether a message has instructions for the whole conversation."""
+    return isinstance(message, Message) and message.role in ("system", "developer")
 
 
 def _message(

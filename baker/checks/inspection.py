@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.table import Table
@@ -17,6 +18,7 @@ from hearthd.bundle import (
     megabytes,
     read_manifest,
 )
+from hearthd.bundle.modelfile_text import parameter_lines
 from hearthd.flag_names import flag
 
 if TYPE_CHECKING:
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
         ArraySpec,
         FileRecord,
         Manifest,
+        Preset,
         Provenance,
         SourceRecord,
     )
 
 _Rows: TypeAlias = "Sequence[tuple[str, ...]]"
+_SHOWN = 200  # characters of a long text
 _FIXED = {
     "process": "Python, its libraries and IREE",
     "text": "the tokenizer, and the vocabulary for grammars",
@@ -144,10 +148,22 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     if manifest.sampling:
         values = (f"{name} {value}" for name, value in manifest.sampling.items())
         yield "sampling", f"{', '.join(values)}, as the weights recommend"
+    yield from _preset_rows(manifest.preset)
     if not manifest.golden:
         yield "golden", _golden_text(manifest)
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
     yield "chat", "yes" if has_template else "no: it has no chat template"
+
+
+def _preset_rows(preset: Preset) -> Iterator[tuple[str, ...]]:
+    """What a Modelfile sets; of a text, its beginning."""
+    if lines := list(parameter_lines({**preset.sampling, **preset.limits})):
+        yield "parameters", ", ".join(lines)
+    texts = {"system": preset.system, "license": preset.license}
+    texts |= {f"message of {m.role}": m.content for m in preset.messages[:1]}
+    for name, text in texts.items():
+        if text:
+            yield name, shorten(text, _SHOWN, placeholder="...")
 
 
 def _source(source: SourceRecord) -> str:

@@ -111,6 +111,7 @@ from hearthd.bundle.manifests.golden import Golden, GoldenRow, GoldenState  # no
 from hearthd.bundle.manifests.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifests.language_memory import image_row_memory, language_memory
 from hearthd.bundle.manifests.manifest import Manifest
+from hearthd.bundle.manifests.preset import NO_PRESET, Preset
 from hearthd.bundle.manifests.sound_input import GoldenSound, SoundInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
@@ -192,6 +193,7 @@ class LanguageManifest(Manifest):
     images, image_grid  how a model reads images of one size, or of any size
     sampling       sampling parameters that the weights recommend
     suppressed_tokens  ids that the weights say are never sampled
+    preset         settings of requests that a Modelfile puts beside the weights
     golden_image   what it computes of an image; golden_sound the same for sound
     golden_rows    of caches of i8 or f16: of the second layer, or of the first one with activations
                    of int8, and after its first experts
@@ -209,6 +211,7 @@ class LanguageManifest(Manifest):
     special_tokens: SpecialTokens
     sampling: dict[str, int | float] = field(default_factory=dict, metadata=OMITTED)
     suppressed_tokens: tuple[int, ...] = field(default=(), metadata=OMITTED)
+    preset: Preset = field(default=NO_PRESET, metadata=OMITTED)
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES

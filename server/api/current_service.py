@@ -22,6 +22,7 @@ from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.model_pool import LATEST, ModelPool
+from hearthd.server.services.request_defaults import request_defaults
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -193,10 +194,10 @@ def served_context(deployment: Deployment, manifest: LanguageManifest | EncoderM
 def served_sampling(
     deployment: Deployment, manifest: LanguageManifest | EncoderManifest
 ) -> dict[str, Any]:
-    """The defaults of sampling of a model; once it was loaded, with the server's."""
+    """The defaults of requests to a model; once it was loaded, with the server's."""
     if deployment.description is not None:
         return dict(deployment.description.sampling)
-    return dict(manifest.sampling) if isinstance(manifest, LanguageManifest) else {}
+    return request_defaults(manifest) if isinstance(manifest, LanguageManifest) else {}
 
 
 CurrentArrayService = Annotated[ArrayService, Depends(_array_service)]

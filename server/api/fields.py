@@ -142,7 +142,7 @@ class ModelFields(Fields):
         return None
 
     def take_defaults(self, defaults: Mapping[str, Any]) -> None:
-        """Set the sampling parameters that the request does not set to the model's defaults."""
+        """Set the fields that the request does not set to the model's defaults."""
 
     @property
     def idle_timeout(self) -> float | None:

@@ -27,6 +27,8 @@ from hearthd.text.text_request import (
 )
 
 _MAX_BIAS = 1e6
+# The maximum length of an answer, as the surfaces call it; an older name comes after a newer one.
+_LENGTHS = ("num_predict", "n_predict", "max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
 def _bias_pair(pair: list[Any]) -> list[Any]:
@@ -90,9 +92,13 @@ class SamplingFields(Fields, SamplingParameters):
     )
 
     def take_defaults(self, defaults: Mapping[str, Any]) -> None:
-        """Set the sampling parameters that the request does not set to the model's defaults."""
-        for name in defaults.keys() - self.model_fields_set:
+        """Set the fields that the request does not set to the model's defaults."""
+        names = type(self).model_fields.keys()
+        for name in (defaults.keys() & names) - self.model_fields_set:
             setattr(self, name, defaults[name])
+        lengths = [name for name in _LENGTHS if name in names]
+        if lengths and "num_predict" in defaults and self.model_fields_set.isdisjoint(lengths):
+            setattr(self, lengths[0], defaults["num_predict"])
 
 
 class RandomSeed(SamplingFields):

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.media_reader import MediaReader
 from hearthd.server.images.read_media import numbered_texts
+from hearthd.text.conversation import Message
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.media_marker import TEMPLATE_MARKERS, split_at_markers
 from hearthd.text.templates.media_texts import MediaTexts
@@ -43,6 +44,7 @@ class ConversationRenderer:
         fetcher: ImageFetcher | None,
     ) -> None:
         self._reader = MediaReader(manifest.image_settings, manifest.sound, tokenizer)
+        self._preset = manifest.preset
         self._tokenizer = tokenizer
         self._fetcher = fetcher
 
@@ -54,11 +56,26 @@ class ConversationRenderer:
         /,
         **options: Any,
     ) -> Prompt:
-        """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.
+        """The prompt for a conversation after the messages of the bundle's preset, if it has any.
 
+        Raises InvalidRequest, NotSupported or ImagesFull.
         `read` are the images and sounds that the request has read so far; the conversation's
         are added. `options` as in ChatTemplate.prompt.
         """
+        if conversation.messages:
+            earlier = [Message(role=m.role, parts=[m.content]) for m in self._preset.messages]
+            conversation = conversation.after(self._preset.system, earlier)
+        return await self.render_alone(template, conversation, read, **options)
+
+    async def render_alone(
+        self,
+        template: ChatTemplate,
+        conversation: Conversation,
+        read: dict[Media, ReadMedia] | None = None,
+        /,
+        **options: Any,
+    ) -> Prompt:
+        """As `render`, without the preset."""
         read = {} if read is None else read
         marks = await asyncio.to_thread(self._marks, template)
         messages = conversation.as_template(

@@ -40,9 +40,9 @@ from hearthd.server.process.memory_limit import admit
 from hearthd.server.process.streamed_experts import expert_memory
 from hearthd.server.services.engine_options import DEFAULT_OPTIONS, EngineOptions
 from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
+from hearthd.server.services.request_defaults import request_defaults
 from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.text.errors import InvalidRequest
-from hearthd.text.sampling_text import valid_parameters
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class LanguageService(Service):
         self.adapters = adapters
         self.context = manifest.context if context is None else context
         self.tokenizer = tokenizer
-        self.sampling = {**valid_parameters(manifest.sampling), **sampling}
+        self.sampling = {**request_defaults(manifest), **sampling}
         self._template = template
         self._backend = backend
         self.renderer = ConversationRenderer(manifest, tokenizer, fetcher)

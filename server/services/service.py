@@ -63,7 +63,7 @@ class Description:
     queue_limit         as opened
     chat_template       source of the chat template, or an empty string
     bos, eos            names of the tokens that begin a text and end an answer, or empty strings
-    sampling            defaults of the sampling parameters, where they are not the server's own
+    sampling            defaults of requests: sampling parameters, seed, stop strings and lengths
     """
 
     slots: int

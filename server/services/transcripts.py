@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -81,11 +82,12 @@ async def _prompt(
 ) -> Prompt:
     """The prompt: an instruction, or the sound alone and the token that asks for its words."""
     tokenizer = service.tokenizer
+    render = functools.partial(service.renderer.render_alone, service.template)
     token = tokenizer.special_id(prompts.token) if prompts.token else None
     if token is None or request.needs_instruction:
         text = request.instruction(prompts)
-        return await service.render(_conversation(text), {_SOUND: sound})
-    prompt = await service.render(_conversation("{sound}"), {_SOUND: sound})
+        return await render(_conversation(text), {_SOUND: sound})
+    prompt = await render(_conversation("{sound}"), {_SOUND: sound})
     language = f"lang:{request.language}" if request.language else ""
     ids = (*prompt.ids, *tokenizer.read(language, special=False), token)
     return dataclasses.replace(prompt, ids=ids)

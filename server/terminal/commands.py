@@ -57,6 +57,16 @@ Context = Annotated[
         "allows.",
     ),
 ]
+_MAX_TOKENS = 256
+NewTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Maximum number of new tokens. Default: num_predict of the model's Modelfile, or "
+        f"{_MAX_TOKENS}.",
+    ),
+]
 OnOverflow = Annotated[
     Overflow,
     typer.Option(
@@ -108,9 +118,7 @@ def _generate(
         ),
     ] = None,
     *,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of new tokens.")
-    ] = 256,
+    max_tokens: NewTokens = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
@@ -137,7 +145,8 @@ def _generate(
 
     with Session(_open(bundle, threads, context, overflow)) as session:
         fields.take_defaults(session.service.sampling)
-        request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
+        limit = max_tokens or session.service.sampling.get("num_predict", _MAX_TOKENS)
+        request = fields.completion(prompt, max_tokens=limit, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
         print(json.dumps({"text": "".join(pieces), **dataclasses.asdict(summary)}))  # noqa: T201

@@ -14,6 +14,7 @@ from hearthd.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     FileRecord,
+    Preset,
     Serving,
     megabytes,
     write_manifest,
@@ -107,3 +108,9 @@ def test_all_prints_the_whole_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("manifest", [ARRAYS, ENCODER], ids=["arrays", "encoder"])
 def test_a_page_of_array_functions_names_them(manifest: Manifest, tmp_path: Path) -> None:
     assert "functions " in inspected(tmp_path, manifest)
+
+
+def test_a_page_shows_what_a_modelfile_set(tmp_path: Path) -> None:
+    preset = Preset(sampling={"top_k": 20}, stop=("<|end|>",), system="Be\nterse.", license="MIT")
+    shown = inspected(tmp_path, replace(EXAMPLE, preset=preset))
+    assert 'parameters top_k 20, stop "<|end|>" system Be terse. license MIT' in shown

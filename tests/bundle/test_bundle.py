@@ -213,7 +213,7 @@ def test_the_examples_have_every_field() -> None:
         "template_bos", "auto_context", "state", "behind", "drafts", "lent", "lazy", "begin",
         "draft_tokens", "draft_model", "both_ways", "slices", "kept", "fills", "fit", "parts",
         "experts", "token_experts", "expert_arrays", "window", "windows", "padded", "margin",
-        "transcripts", "sampling", "suppressed_tokens", "keeps_thin", "own_line",
+        "transcripts", "sampling", "suppressed_tokens", "keeps_thin", "own_line", "preset",
     }  # fmt: skip
     names = {name for fields in FIELDS.values() for _, name in fields} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

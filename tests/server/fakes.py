@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     FORMAT,
+    NO_PRESET,
     Compiler,
     EntryPoint,
     Footprint,
@@ -25,6 +26,7 @@ from hearthd.bundle import (
     ImageInput,
     KernelBuild,
     LanguageManifest,
+    Preset,
     Provenance,
     SoundInput,
     SpecialTokens,
@@ -348,6 +350,7 @@ def fake_service(
     overflow: Overflow = "error",
     images: ImageInput | None = None,
     sound: SoundInput | None = None,
+    preset: Preset = NO_PRESET,
     fetch_images: bool = False,
     cache_dir: Path | None = None,
     **runtime: Any,
@@ -363,7 +366,9 @@ def fake_service(
     manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
     towers = [_tower("image", fake.context)] if images else []
     towers += [_tower("sound", fake.context)] if sound else []
-    manifest = replace(manifest, images=images, sound=sound, entry_points=tuple(towers))
+    manifest = replace(
+        manifest, images=images, sound=sound, entry_points=tuple(towers), preset=preset
+    )
     return LocalLanguageService(
         fake,
         wrapped,

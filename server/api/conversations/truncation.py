@@ -8,7 +8,7 @@ from fastapi import Request
 from hearthd.server.api.conversations.turn import rendered
 from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.conversation import Conversation, Message, ToolResult
+from hearthd.text.conversation import Conversation, Message, is_system
 from hearthd.text.errors import TextTooLong
 
 if TYPE_CHECKING:
@@ -67,9 +67,5 @@ def _starts(conversation: Conversation) -> list[int]:
 def _from(conversation: Conversation, start: int) -> Conversation:
     """The conversation from a message on, with all system messages before it."""
     messages = conversation.messages
-    kept = [*filter(_is_system, messages[:start]), *messages[start:]]
+    kept = [*filter(is_system, messages[:start]), *messages[start:]]
     return dataclasses.replace(conversation, messages=kept)
-
-
-def _is_system(message: Message | ToolResult) -> bool:
-    return isinstance(message, Message) and message.role in ("system", "developer")

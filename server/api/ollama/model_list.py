@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
+from hearthd.bundle import CHAT_TEMPLATE, NO_PRESET, EncoderManifest, LanguageManifest, digest
+from hearthd.bundle.modelfile_text import modelfile, parameter_lines
 from hearthd.bundle.parsing.shard_names import quantization_in
 from hearthd.server.api.current_service import Pool, served_context, served_sampling
 from hearthd.server.api.fields import Fields
@@ -109,16 +110,30 @@ class OllamaShowRequest(Fields):
     verbose: bool = Field(False, description="Accepted and ignored.")
 
 
+class OllamaPresetMessage(BaseModel):
+    """A message before every conversation."""
+
+    role: Literal["system", "user", "assistant"] = Field(description="The author.")
+    content: str = Field(description="The text.")
+
+
 class OllamaShown(BaseModel):
     """A model in detail."""
 
-    modelfile: str = Field(description="The line FROM of a Modelfile.")
+    modelfile: str = Field(
+        description="The Modelfile that makes a model with these settings of this one."
+    )
     parameters: str = Field(
         description="Defaults of `options` that are not Ollama's, a line for each."
     )
     template: str = Field(description="The chat template, in Jinja. Empty without one.")
-    license: str = Field(default="", description="Always empty: bundles do not say it.")
-    system: str = Field(default="", description="Always empty: models have no system message here.")
+    license: str = Field(description="The license, if a Modelfile or Ollama has it; or empty.")
+    system: str = Field(
+        description="System message of conversations without one, as a Modelfile sets it; or empty."
+    )
+    messages: list[OllamaPresetMessage] = Field(
+        description="Messages before every conversation, as a Modelfile sets them."
+    )
     details: OllamaDetails
     model_info: dict[str, Any] = Field(
         description="Facts with the names of GGUF: general.architecture, and the sizes of the "
@@ -176,12 +191,17 @@ async def ollama_show(body: OllamaShowRequest, pool: Pool) -> OllamaShown:
         raise InvalidRequest(field="model", got=name, expected="the name of a model")
     deployment, manifest = _find(pool, name)
     facts = _facts(name, manifest)
+    preset = manifest.preset if isinstance(manifest, LanguageManifest) else NO_PRESET
     return OllamaShown(
-        modelfile=f"FROM {facts['name']}\n",
-        parameters="\n".join(
-            f"{name} {value}" for name, value in served_sampling(deployment, manifest).items()
-        ),
+        modelfile=modelfile(facts["name"], preset),
+        parameters="\n".join(parameter_lines(served_sampling(deployment, manifest))),
         template=template_source(deployment),
+        license=preset.license,
+        system=preset.system,
+        messages=[
+            OllamaPresetMessage(role=message.role, content=message.content)
+            for message in preset.messages
+        ],
         details=facts["details"],
         model_info=_model_info(deployment, manifest),
         capabilities=_capabilities(deployment, manifest),

@@ -56,6 +56,9 @@ class Props(BaseModel):
         "It is different after each start of the server."
     )
     chat_template: str = Field(description="Source of the chat template; empty if there is none.")
+    system_prompt: str = Field(
+        description="System message of conversations without one, as a Modelfile sets it; or empty."
+    )
     bos_token: str = Field(description="Name of the token that begins a text, or empty.")
     eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
     build_info: str = Field(description="Name and version of the server.")
@@ -128,6 +131,7 @@ async def props(deployment: NamedModel, pool: Pool, request: Request) -> Props:
         },
         media_marker=MEDIA_MARKER,
         chat_template=model.chat_template,
+        system_prompt=manifest.preset.system,
         bos_token=model.bos,
         eos_token=model.eos,
         build_info=f"hearth {version()}",

@@ -15,7 +15,7 @@ import openai
 import pytest
 import soundfile
 
-from hearthd.bundle import SoundInput, TranscriptPrompts
+from hearthd.bundle import NO_PRESET, Preset, SoundInput, TranscriptPrompts
 from hearthd.models.families import gemma4_sound, qwen2audio, ultravox
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.model_pool import ModelPool
@@ -116,10 +116,15 @@ def test_openai_s_client_reads_the_answers(client: httpx.Client) -> None:
 
 
 def prompt_of(
-    prompts: TranscriptPrompts, language: str = "", example: str = "", *, translate: bool = False
+    prompts: TranscriptPrompts,
+    language: str = "",
+    example: str = "",
+    *,
+    translate: bool = False,
+    preset: Preset = NO_PRESET,
 ) -> str:
     """The prompt of a request, with <sound> for the rows of a sound."""
-    service = ears(prompts)
+    service = ears(prompts, preset=preset)
     asked: list[TextRequest] = []
 
     async def recorded(requests: Any) -> Choices:
@@ -148,6 +153,7 @@ def test_the_token_of_a_model_asks_for_the_words() -> None:
     head = "<bos>[INST][BEGIN_AUDIO]<sound>"
     assert prompt_of(prompts) == f"{head}[/INST]{TOKEN}"
     assert prompt_of(prompts, "pt") == f"{head}[/INST]lang:pt{TOKEN}"
+    assert prompt_of(prompts, preset=Preset(system="Be brief.")) == prompt_of(prompts)
     translated = prompt_of(prompts, translate=True)
     assert translated == f"{head}{prompts.english.removeprefix('{sound}')}[/INST]"
     hinted = prompt_of(prompts, example=f" Ann, {TOKEN}\n")
