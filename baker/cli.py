@@ -14,6 +14,8 @@ from hearthd import flags
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection
 from hearthd.baker.hub.reference import BadReference, is_reference, suggestion
+from hearthd.baker.ollama.described_model import DescribedModel
+from hearthd.baker.ollama.modelfile import described
 from hearthd.baker.pipeline.bake import bake, bakeable, named_models
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
@@ -22,7 +24,6 @@ from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.baker.weights.ollama_store import find_stored, is_stored
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
@@ -32,8 +33,8 @@ _Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="GGUF file (any shard of a split one) or the folder of one; Hugging Face folder; "
-        "hf:ORG/REPO[:QUANT] on the hub; ollama:NAME[:TAG] as `ollama list` shows it; or the name "
-        "of a model, whose weights an installed package or --weights has.",
+        "hf:ORG/REPO[:QUANT] on the hub; ollama:NAME[:TAG] as `ollama list` shows it; a Modelfile "
+        "of Ollama; or the name of a model, whose weights an installed package or --weights has.",
         show_default=False,
     ),
 ]
@@ -89,7 +90,9 @@ def _bake(
 
     A file says what it is. With a name, weights of another model are rejected.
     """
-    given = flags.typed_values(BakeOptions, options)
+    about = described(model) or DescribedModel(base=model, name=model)
+    model = about.base
+    given = {**about.files, **flags.typed_values(BakeOptions, options)}
     named = {"weights": model} if is_reference(model) else _model(model)
     if "weights" in named and "weights" in given:
         raise BadOption(
@@ -108,7 +111,10 @@ def _bake(
     start = time.perf_counter()
     # Imported objects live until the end, so the garbage collector need not search them.
     gc.freeze()
-    _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
+    progress = TerminalProgress(console)
+    for note in about.notes:
+        progress.note(note)
+    _show(bake(chosen, progress, about.preset), start, verbose=verbose)
 
 
 def _model(argument: str) -> dict[str, Any]:
@@ -118,8 +124,6 @@ def _model(argument: str) -> dict[str, Any]:
     """
     if argument in bakeable():
         return {"model": argument}
-    if is_stored(argument):
-        return {"weights": find_stored(argument).path}
     path = bundle_home.typed_path(argument)
     if path.exists():
         return {"weights": str(path)}

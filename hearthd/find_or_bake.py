@@ -1,10 +1,10 @@
 """Find the bundle of a model, or bake it: for every command that takes a model.
 
 A model is a bundle's folder, the name of a bundle in --home, a GGUF file, a Hugging Face folder, a
-model of the hub or of Ollama, or the name of a model whose weights an installed package has. What
-is baked is kept in --home, and found again by a digest of its weights and of the options: see
-bundle/kept_bundles.py. A bundle is found without the baker, and a bake runs in a process of its
-own, which frees its memory.
+model of the hub or of Ollama, a Modelfile, or the name of a model whose weights an installed
+package has. What is baked is kept in --home, and found again by a digest of its weights and of the
+options: see bundle/kept_bundles.py. A bundle is found without the baker, and a bake runs in a
+process of its own, which frees its memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hearthd.bundle import NotABundle, bundle_home, read_manifest
+from hearthd.bundle import NO_PRESET, NotABundle, bundle_home, read_manifest
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep, name_of
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.bundle.source_digest import source_digest
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 MODEL_HELP = (
     "GGUF file (any shard of a split one) or the folder of one, Hugging Face folder, "
-    "hf:ORG/REPO[:QUANT] on the hub, ollama:NAME[:TAG] as `ollama list` shows it, or name of a "
-    "model that an installed package has, which is baked first; or a bundle: its folder, or its "
-    "name in --home."
+    "hf:ORG/REPO[:QUANT] on the hub, ollama:NAME[:TAG] as `ollama list` shows it, a Modelfile of "
+    "Ollama, or name of a model that an installed package has, which is baked first; or a bundle: "
+    "its folder, or its name in --home."
 )
 _LOCK = ".bake-lock"
 
@@ -122,8 +123,9 @@ def _instead_of_bundle(model: str, option: str) -> Weights:
 def _source(weights: Weights, bake: Mapping[str, Any]) -> Source:
     options = _normalized(bake)
     beside = () if "mmproj" in options else projectors_beside(weights.path)
-    contents = [source_digest(path) for path in (weights.path, *beside)]
-    return Source(_digest(*contents, options), _digest(weights.model, options))
+    contents = [source_digest(path) for path in (weights.path, *beside, *weights.others)]
+    settings = [] if weights.preset == NO_PRESET else [asdict(weights.preset)]
+    return Source(_digest(*contents, options, *settings), _digest(weights.model, options))
 
 
 def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The weights that a text names, for every command that takes a model.
 
-They are a GGUF file, a Hugging Face folder, a model of the hub or of Ollama, or the name of a model
-whose weights an installed package has.
+They are a GGUF file, a Hugging Face folder, a model of the hub or of Ollama, a Modelfile, or the
+name of a model whose weights an installed package has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type
+from hearthd.bundle import MANIFEST, NO_PRESET, NotABundle, Preset, bundle_home, file_type
 from hearthd.bundle.bake_first import WEIGHTS_CONFIG
 from hearthd.bundle.gguf_folder import gguf_file_in
 from hearthd.bundle.instead_of_weights import instead_of_weights
@@ -31,11 +31,15 @@ class Weights(NamedTuple):
     model  what `hearth bake` takes as MODEL: an absolute path, or a name
     path   the file, a shard of a split file, or the folder
     name   a readable name for the bundle
+    others  files of an adapter or a projector that a Modelfile or Ollama has beside it
+    preset  settings of requests beside it
     """
 
     model: str
     path: Path
     name: str
+    others: tuple[Path, ...] = ()
+    preset: Preset = NO_PRESET
 
 
 @contextlib.contextmanager
@@ -57,12 +61,12 @@ def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) 
     """
     if not folder.exists():
         from hearthd.baker.hub.reference import is_reference  # not on every device
-        from hearthd.baker.weights.ollama_store import is_stored
+        from hearthd.baker.ollama.ollama_store import is_stored
 
         if is_reference(model):
             folder = _pulled(model, images=images)
-        elif is_stored(model):
-            return _stored(model)
+        elif is_stored(model) and (weights := _described(model, home, images=images)):
+            return weights
     if not folder.exists():
         bundle_home.require_link_target(folder)
         return _named(model, folder, home)
@@ -74,12 +78,14 @@ def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) 
             f"{folder}: not a bundle: it has no {MANIFEST}, nor the {WEIGHTS_CONFIG} of weights"
         )
         raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
+    path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     if folder.is_file():
         try:
             require_gguf(folder)
         except BadGguf as error:
+            if weights := _described(str(path), home, images=images):
+                return weights
             raise NotABundle(str(error)) from error
-    path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     shard = shard_name(path.name)
     return Weights(str(path), path, shard.model if shard else name_of(path))
 
@@ -120,24 +126,32 @@ def _pulled(reference: str, *, images: bool) -> Path:
         raise NotABundle(str(error)) from error
 
 
-def _stored(model: str) -> Weights:
-    """Weights that Ollama downloaded; raises NotABundle."""
+def _described(model: str, home: Path | None, *, images: bool) -> Weights | None:
+    """The weights of a Modelfile or of a model of Ollama; None for another text.
+
+    Raises NotABundle.
+    """
     with needs_baker():
-        from hearthd.baker.weights.ollama_store import find_stored
+        from hearthd.baker.ollama.modelfile import described
         from hearthd.baker.weights.source import NoWeights
     try:
-        stored = find_stored(model)
+        about = described(model)
     except NoWeights as error:
         raise NotABundle(str(error)) from error
-    return Weights(str(stored.path), stored.path, stored.name)
+    if about is None:
+        return None
+    weights = named_weights(about.base, Path(about.base), home, images=images)
+    others = tuple(about.files.values())
+    return weights._replace(model=model, name=about.name, others=others, preset=about.preset)
 
 
 def _stored_suggestion(model: str) -> str:
     """The end of an error for the name of a model that Ollama has; empty for another text."""
-    from hearthd.baker.weights.ollama_store import PREFIX
+    from hearthd.baker.ollama.ollama_store import PREFIX, find_stored
+    from hearthd.baker.weights.source import NoWeights
 
-    with contextlib.suppress(NotABundle, ModuleNotFoundError):
-        _stored(f"{PREFIX}{model}")
+    with contextlib.suppress(NoWeights):
+        find_stored(f"{PREFIX}{model}")
         return f"; did you mean {PREFIX}{model}?"
     return ""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from hearthd.bundle.parsing.validation import expected
 from hearthd.sampling.options import SamplingOptions, SamplingParameters
 from hearthd.text.errors import InvalidRequest
 
@@ -26,17 +27,20 @@ _MAX_PARAMETER = 2**31  # llama.cpp's integers have 32 bits
 
 def valid_parameters(values: Mapping[str, Any]) -> dict[str, int | float]:
     """The sampling parameters among some values that are numbers in their range."""
-    return {name: value for name, value in values.items() if _is_valid(name, value)}
+    return {name: value for name, value in values.items() if not expected_parameter(name, value)}
 
 
-def _is_valid(name: str, value: Any) -> bool:
+def expected_parameter(name: str, value: Any) -> str | None:
+    """What is expected in place of a sampling parameter's value; None if that is valid."""
+    if name not in SamplingParameters.__dataclass_fields__:
+        return "the name of a parameter"
     if type(value) not in (int, float) or not abs(value) < _MAX_PARAMETER:  # nor NaN
-        return False
+        return "a number"
     try:
-        parameters = _parameters().validate_json(json.dumps({name: value}), strict=True)
-    except ValidationError:
-        return False
-    return hasattr(parameters, name)
+        _parameters().validate_json(json.dumps({name: value}), strict=True)
+    except ValidationError as error:
+        return expected(error.errors()[0])
+    return None
 
 
 @functools.cache

@@ -148,14 +148,14 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     if manifest.sampling:
         values = (f"{name} {value}" for name, value in manifest.sampling.items())
         yield "sampling", f"{', '.join(values)}, as the weights recommend"
-    yield from _preset_rows(manifest.preset)
+    yield from preset_rows(manifest.preset)
     if not manifest.golden:
         yield "golden", _golden_text(manifest)
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
     yield "chat", "yes" if has_template else "no: it has no chat template"
 
 
-def _preset_rows(preset: Preset) -> Iterator[tuple[str, ...]]:
+def preset_rows(preset: Preset) -> Iterator[tuple[str, str]]:
     """What a Modelfile sets; of a text, its beginning."""
     if lines := list(parameter_lines({**preset.sampling, **preset.limits})):
         yield "parameters", ", ".join(lines)

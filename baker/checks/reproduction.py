@@ -22,6 +22,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import (
     DRAFTER,
     MANIFEST,
+    NO_PRESET,
     SIGNATURE,
     LanguageManifest,
     read_manifest,
@@ -78,7 +79,7 @@ def reproduce(
         given = {"weights": weights, "adapter": adapter, "drafter": drafter, "out": out}
         options = _options(first, bundle, given)
         check_sources(origin, _files(options))
-        bake(options, progress)
+        bake(options, progress, first.preset if isinstance(first, LanguageManifest) else NO_PRESET)
         manifest = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
         same = replace(manifest.provenance, sources=origin.sources)

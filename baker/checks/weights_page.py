@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from hearthd.baker.checks.inspection import plain
+from hearthd.baker.checks.inspection import plain, preset_rows
 from hearthd.baker.hub.verdict import require_bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
@@ -76,6 +76,7 @@ def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tu
     if not family.is_language_model:
         yield "next", f"hearth serve {shlex.quote(weights.model)}"
         return
+    yield from preset_rows(weights.preset)
     has_template = chat_template(source) is not None
     yield "chat", "it has a chat template" if has_template else "a base model: no chat template"
     command = "run {}" if has_template else 'generate {} "Once upon a time"'

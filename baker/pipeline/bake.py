@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +18,7 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import open_named, packaged_names, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
 from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
+from hearthd.bundle import NO_PRESET
 from hearthd.models.families.jina_bert_v3 import TASKS
 
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
 
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
+    from hearthd.bundle import Preset
 
 Plan: TypeAlias = LanguagePlan | EncoderPlan | SpeechPlan | GruPlan
 
 
-def bake(options: BakeOptions, progress: Progress) -> Path:
-    """Bake a bundle; returns its folder.
+def bake(options: BakeOptions, progress: Progress, preset: Preset = NO_PRESET) -> Path:
+    """Bake a bundle of a model, with a preset if it is a language model; returns its folder.
 
     Raises one of BAKE_ERRORS. After an error or KeyboardInterrupt, no bundle and no file is left
     behind.
@@ -41,9 +44,11 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
         check_destination(plan.destination.out)
         if options.weights is not None and options.weights.is_dir():
             require_tokenizer(options.weights)
+    if isinstance(plan, LanguagePlan):
+        return bake_language_model(replace(plan, preset=preset), progress)
+    if preset != NO_PRESET:
+        progress.note("leaves out the parameters and texts beside the weights: it writes no text")
     match plan:
-        case LanguagePlan():
-            return bake_language_model(plan, progress)
         case EncoderPlan():
             return bake_model(plan, EncoderToBake, progress)
         case SpeechPlan():

@@ -39,7 +39,7 @@ from hearthd.baker.pipeline.recipe import (
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
-from hearthd.bundle import MIN_CONTEXT
+from hearthd.bundle import MIN_CONTEXT, NO_PRESET
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Activations
+    from hearthd.bundle import Activations, Preset
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.runtime.drafter_file import DrafterFile
@@ -95,6 +95,7 @@ class LanguagePlan:
     without_mtp  why the layer of the weights that predicts further tokens is left out; None: it is
                  not, there is none, or the options ask for another drafter or for none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
+    preset       settings of requests that a Modelfile or Ollama has beside the weights
     streamed     whether kernels read experts ahead from their file, because only so the model fits
                  into `max_memory`: known when the program is traced
     """
@@ -111,6 +112,7 @@ class LanguagePlan:
     drafter: DrafterFile | None
     without_mtp: str | None
     verify_later: bool
+    preset: Preset = NO_PRESET
     streamed: bool = False
 
 

@@ -38,12 +38,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return small_gemma(tmp_path / "tiny gemma")
 
 
-def rows(model: Path) -> dict[str, str]:
-    """The page of weights: the texts by their names."""
+def rows(model: Path, weights: Path | None = None) -> dict[str, str]:
+    """The page of weights, or of a Modelfile that names them: the texts by their names."""
     result = CliRunner().invoke(app, [str(model)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     path, *lines = result.output.splitlines()
-    assert path == str(model)
+    assert path == str(weights or model)
     return dict(re.split(r"  +|(?<=^next): ", line.strip(), maxsplit=1) for line in lines if line)
 
 
@@ -71,6 +71,14 @@ def test_a_template_is_seen(folder: Path) -> None:
     page = rows(folder)
     assert page["chat"] == "it has a chat template"
     assert page["next"] == f"hearth run '{folder}'"
+
+
+def test_a_modelfile_says_what_it_sets(folder: Path, tmp_path: Path) -> None:
+    modelfile = tmp_path / "Modelfile"
+    modelfile.write_text(f"FROM {folder.name}\nPARAMETER top_k 3\nSYSTEM Be terse.")
+    page = rows(modelfile, folder)
+    assert (page["parameters"], page["system"]) == ("top_k 3", "Be terse.")
+    assert page["next"] == f'hearth generate {modelfile} "Once upon a time"'
 
 
 def test_a_file_says_what_it_is(folder: Path) -> None:

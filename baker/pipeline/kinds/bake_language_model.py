@@ -265,6 +265,7 @@ def _manifest(
         special_tokens=model.tokenizer.special,
         sampling=model.sampling,
         suppressed_tokens=model.suppressed_tokens,
+        preset=plan.preset,
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,

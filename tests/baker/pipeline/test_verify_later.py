@@ -20,6 +20,7 @@ from hearthd.baker.signing.signers import Signer, sign
 from hearthd.bundle import (
     SIGNATURE,
     LanguageManifest,
+    Preset,
     bundle_home,
     known_bundles,
     read_manifest_of,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
 
 SOURCE = Source("contents", "path")
+PRESET = Preset(sampling={"top_k": 3}, system="Be terse.")
 COMPUTES = "compute golden values with NumPy"
 
 
@@ -67,7 +69,7 @@ def baked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             options = options_for(
                 folder / name, weights=weights, slots=1, verify_later=name == "later"
             )
-            bake(options, stages := Stages())
+            bake(options, stages := Stages(), PRESET)
             assert (COMPUTES in stages.names) == (name == "whole")
     return folder
 
@@ -103,8 +105,9 @@ def test_a_later_comparison_gives_the_bytes_of_one_in_the_bake(baked: Path, late
 def test_a_bundle_is_reproduced_with_the_comparison_that_it_has(
     baked: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bake_again(options: BakeOptions, _: Progress) -> None:
+    def bake_again(options: BakeOptions, _: Progress, preset: Preset) -> None:
         assert options.out is not None
+        assert preset == PRESET
         shutil.copytree(baked / ("later" if options.verify_later else "whole"), options.out)
 
     monkeypatch.setattr(reproduction, "bake", bake_again)
@@ -116,6 +119,7 @@ def test_a_bundle_is_found_by_its_source_before_and_after_its_comparison(later: 
     assert find_kept(later.parent, SOURCE) == later
     assert verified(later)[0]
     assert find_kept(later.parent, SOURCE) == later
+    assert read_manifest_of(later, LanguageManifest).preset == PRESET
 
 
 def test_a_compared_bundle_is_known_on_this_machine(

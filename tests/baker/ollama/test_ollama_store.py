@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.baker.weights import ollama_store
-from hearthd.baker.weights.ollama_store import find_stored
+from hearthd.baker.ollama import ollama_store
+from hearthd.baker.ollama.ollama_store import find_stored
 from hearthd.baker.weights.source import NoWeights
-from hearthd.bundle import NotABundle
+from hearthd.bundle import NotABundle, Preset, PresetMessage
 from hearthd.find_or_bake import find
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_a_name_is_that_of_ollama(
 ) -> None:
     path = store_model(store, name, b"GGUF", host, template=b"{{ .Prompt }}", params=b"{}")
     found = find_stored(reference)
-    assert (found.path, found.name) == (path, expected)
+    assert (found.base, found.name) == (str(path), expected)
 
 
 def test_the_folder_of_the_service_is_searched_too(
@@ -79,7 +79,7 @@ def test_the_folder_of_the_service_is_searched_too(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(ollama_store, "_SERVICE", tmp_path / "service")
     path = store_model(tmp_path / "service", "library/qwen3/0.6b", b"GGUF")
-    assert find_stored("ollama:qwen3:0.6b").path == path
+    assert find_stored("ollama:qwen3:0.6b").base == str(path)
     with pytest.raises(NoWeights, match=r"expected one of: ollama:qwen3:0\.6b$"):
         find_stored("ollama:qwen3")
 
@@ -109,11 +109,49 @@ def test_a_digest_is_no_path(store: Path) -> None:
         find_stored("ollama:bad")
 
 
-def test_an_adapter_is_named(store: Path) -> None:
-    path = store_model(store, "library/tuned/latest", b"GGUF", adapter=b"LoRA")
-    message = f"it has a LoRA adapter, .*, beside {path}; bake that file with --adapter"
-    with pytest.raises(NoWeights, match=message):
-        find_stored("ollama:tuned")
+def test_an_adapter_and_a_projector_are_options_of_the_bake(store: Path) -> None:
+    store_model(store, "library/tuned/latest", b"GGUF", adapter=b"LoRA", projector=b"CLIP")
+    files = find_stored("ollama:tuned").files
+    assert {name: path.read_bytes() for name, path in files.items()} == {
+        "adapter": b"LoRA",
+        "mmproj": b"CLIP",
+    }
+
+
+def test_the_settings_beside_a_model_are_its_preset(store: Path) -> None:
+    params = {"temperature": 0.6, "top_k": 20.0, "stop": ["<|end|>"], "num_ctx": 4096, "num_gpu": 9}
+    messages = [{"role": "user", "content": "Hi"}]
+    store_model(
+        store,
+        "library/qwen3/latest",
+        b"GGUF",
+        params=json.dumps(params).encode(),
+        messages=json.dumps(messages).encode(),
+        system=b"Be terse.",
+        license=b"MIT",
+        template=b"{{ .System }} {{ .Prompt }}",
+    )
+    found = find_stored("ollama:qwen3")
+    assert found.preset == Preset(
+        sampling={"temperature": 0.6, "top_k": 20},
+        stop=("<|end|>",),
+        context=4096,
+        system="Be terse.",
+        messages=(PresetMessage(role="user", content="Hi"),),
+        license="MIT",
+    )
+    (note,) = found.notes
+    assert note.startswith("ollama:qwen3: its template is in Go's template language, and not used")
+
+
+def test_a_setting_that_is_not_known_is_left_out(store: Path) -> None:
+    params = b'{"temperature": -1, "top_k": 20, "new": true}'
+    store_model(store, "library/a/latest", b"GGUF", params=params, messages=b"{")
+    found = find_stored("ollama:a")
+    assert found.preset == Preset(sampling={"top_k": 20})
+    assert [note.partition(" not used: ")[2].partition(":")[0] for note in found.notes] == [
+        "not JSON", "temperature", "new"
+    ]  # fmt: skip
 
 
 def test_a_damaged_folder_is_one_sentence(store: Path) -> None:

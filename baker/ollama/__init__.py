@@ -1,0 +1,1 @@
+"""Models as Ollama describes them: in its folder of models, and in Modelfiles."""
