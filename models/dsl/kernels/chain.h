@@ -1,9 +1,9 @@
 // Kernels that follow each other in one dispatch: models/dsl/mlir/chains writes the calls.
 //
-// All workgroups of all calls have a ticket, in their order. A thread takes the next ticket or some,
-// waits until the workgroups are done whose results it reads, and runs its own. Each workgroup that
-// a thread waits for has been taken by a thread that runs, so any number of threads comes to the
-// end, also one.
+// All workgroups of all calls have a ticket, in their order. A thread takes the next ticket or
+// some, waits until the workgroups are done whose results it reads, and runs its own. Each
+// workgroup that a thread waits for has been taken by a thread that runs, so any number of threads
+// comes to the end, also one.
 #ifndef HEARTH_CHAIN_H
 #define HEARTH_CHAIN_H
 
@@ -16,8 +16,8 @@ enum { PATIENCE = 1024 };
 // Bytes that a waiting thread fetches at most: with 16 KB and with 256 KB, steps took as long.
 enum { MOST_FETCHED = 1 << 16 };
 
-// Counts of threads that have come, of tickets taken, of tickets done and of threads that have left,
-// each in a cache line. They are 0 before the first chain and after each one.
+// Counts of threads that have come, of tickets taken, of tickets done and of threads that have
+// left, each in a cache line. They are 0 before the first chain and after each one.
 typedef struct {
     int32_t come[16], taken[16], done[16], left[16];
 } Chain;
