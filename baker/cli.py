@@ -18,7 +18,7 @@ from hearthd.baker.ollama.described_model import DescribedModel
 from hearthd.baker.ollama.modelfile import described
 from hearthd.baker.pipeline.bake import bake, bakeable, named_models
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
-from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
+from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options, typed_options
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.recipe import recipes
@@ -98,7 +98,7 @@ def _bake(
         raise BadOption(
             f"--weights: got {given['weights']!r}, but MODEL names the weights, {model}; omit one"
         )
-    bake_options(given)  # a wrong option is reported before a download
+    typed_options(given)  # a wrong option is reported before a download
     drafter = str(given.get("drafter", ""))
     if is_reference(model) and is_reference(drafter):
         _require_on_hub(drafter)

@@ -36,6 +36,7 @@ from hearthd.text.control_characters import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.model_requirement import Purpose
 
 MODEL_HELP = (
@@ -93,6 +94,9 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
             return folder
         weights = _instead_of_bundle(model, flag(next(iter(bake))))
     else:
+        if bake:
+            with needs_baker():
+                _options(bake)  # a wrong option is reported before a download
         weights = named_weights(model, folder, home, images=bake.get("mmproj") != "none")
     with needs_baker():
         return _kept(bundle_home.home(home), weights, bake) or weights
@@ -135,16 +139,20 @@ def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not bake:
         return {}  # imports no baker
-    from hearthd.baker.pipeline.bake_options import BadOption, bake_options
-
-    try:
-        options = bake_options(bake)
-    except BadOption as error:
-        raise UsageError(f"{error}.") from error
     return {
         name: source_digest(value) if isinstance(value, Path) and value.exists() else value
-        for name, value in options.model_dump(exclude_defaults=True).items()
+        for name, value in _options(bake).model_dump(exclude_defaults=True).items()
     }
+
+
+def _options(bake: Mapping[str, Any]) -> BakeOptions:
+    """The options, whose files exist; raises a usage error."""
+    from hearthd.baker.pipeline.bake_options import BadOption, typed_options
+
+    try:
+        return typed_options(bake)
+    except BadOption as error:
+        raise UsageError(f"{error}.") from error
 
 
 def _words(bake: Mapping[str, Any]) -> Iterator[str]:

@@ -90,6 +90,11 @@ def named_weights(model: str, folder: Path, home: Path | None, *, images: bool) 
     return Weights(str(path), path, shard.model if shard else name_of(path))
 
 
+def is_elsewhere(text: str) -> bool:
+    """Whether a text names a model of the hub or of Ollama."""
+    return text.startswith(PREFIXES)
+
+
 def is_prompt(text: str, home: Path | None) -> bool:
     """Whether the text in place of a model is a prompt: it names no model, and resembles no name.
 

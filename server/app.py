@@ -190,8 +190,7 @@ def create_app(
     app.state.shares_cache = guards.share_cache
     http_errors.install(app)
     kinds = pool.kinds()
-    chat = webui and "language" in kinds
-    for router in (*_routers(kinds), web.router(chat=chat)):
+    for router in (*_routers(kinds), web.router(chat=webui and "language" in kinds)):
         # Not by include_router, which would analyze each route again, at the first request.
         app.router.routes.extend(router.routes)
     app.state.missing_routes = tuple(_missing_routes(kinds))

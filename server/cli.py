@@ -20,6 +20,7 @@ from hearthd.bundle import BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
 from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
+from hearthd.model_weights import is_elsewhere
 from hearthd.runtime.checks.self_test import Verdict
 from hearthd.runtime.system.free_memory import bound_free_memory
 from hearthd.server import logs
@@ -32,7 +33,7 @@ from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
-from hearthd.server.setting_files import read_keys, read_template
+from hearthd.server.setting_files import read_keys, require_files
 from hearthd.server.settings import SAMPLING_GROUP, BadSettings, LoadedSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
 from hearthd.server.version import version
@@ -136,7 +137,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     with bound_sockets(settings.host, settings.port) as sockets:
-        read_template(settings)  # reports a wrong one before a bake
+        require_files(settings)  # reports a missing one before a download or a bake
         loaded = with_bundles(loaded, bake)
         # What is loaded here lives until the end. The garbage collector would search it for
         # nothing, and would later stop every thread, and thus every stream, for 55 ms.
@@ -209,8 +210,9 @@ def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSetti
             f"{flag(next(iter(bake)))} needs MODEL; all bundles are baked already."
         )
     models = [model for model in settings.bundle if bake or not _has_bundles(model, settings.home)]
-    for model in models[1:]:
-        find(model, settings.home, bake)
+    if len(models) > 1:
+        for model in sorted(models, key=is_elsewhere):  # a missing one before a download
+            find(model, settings.home, bake)
     baked = {model: str(find_or_bake(model, settings.home, bake)) for model in models}
     folders = tuple(baked.get(model, model) for model in settings.bundle)
     return replace(loaded, settings=settings.model_copy(update={"bundle": folders}))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import BadKey, PublicKey, read_public_key
+from hearthd.bundle.bundle_home import expanded, similar_path
 from hearthd.bundle.lora.read_adapter import adapter_name
 from hearthd.bundle.parsing.text_files import read_text, reason
 from hearthd.server.setting_types import MIN_KEY_LENGTH
@@ -41,8 +42,17 @@ def adapter_folders(settings: Settings) -> dict[str, Path]:
         if name in folders or not folder:
             problem = "is there twice; use PATH=NAME" if folder else "has no path"
             raise BadSettings(f"lora: the adapter {name!r} {problem}")
-        folders[name] = Path(folder)
+        folders[name] = expanded(Path(folder))
     return folders
+
+
+def require_files(settings: Settings) -> None:
+    """Raise BadSettings for a setting whose file is missing or wrong."""
+    read_template(settings)
+    read_signing_keys(settings)
+    for path in adapter_folders(settings).values():
+        if not path.exists():
+            raise BadSettings(f"lora: {path} does not exist{similar_path(path)}")
 
 
 def read_template(settings: Settings) -> str | None:

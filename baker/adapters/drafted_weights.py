@@ -68,7 +68,8 @@ def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConf
     try:
         drafter = read_drafter(path, vocab_size=config.vocab_size)
     except OSError as error:
-        raise BadFile(f"--drafter: cannot read {path}: {error.strerror}") from error
+        missing = error.filename or path
+        raise BadFile(f"--drafter: cannot read {missing}: {error.strerror}") from error
     except ValueError as error:
         raise BadFile(f"--drafter: {error}") from error
     module = Drafter(config.hidden, len(drafter.head_tokens))

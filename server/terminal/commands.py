@@ -33,8 +33,11 @@ from hearthd.text.overflow import Overflow
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestError: 1}
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.server.services.language_service import LanguageService
     from hearthd.server.terminal.chat import Chat
+    from hearthd.text.answer import AnswerSummary
 
 # Imported while a model is baked.
 _FOR_ANSWERS = ("services.language_service", "terminal.chat_loop", "terminal.message_reader")
@@ -75,6 +78,10 @@ OnOverflow = Annotated[
         help="What to do with a prompt that is longer than the context: truncate-middle drops "
         "tokens in its middle, and the last line says how many.",
     ),
+]
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
 ]
 
 _RUN_HELP = """Chat with a model, which is baked first if it is missing.
@@ -119,9 +126,7 @@ def _generate(
     ] = None,
     *,
     max_tokens: NewTokens = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
-    ] = False,
+    as_json: AsJson = False,
     threads: Threads = None,
     context: Context = None,
     overflow: OnOverflow = "error",
@@ -141,18 +146,14 @@ def _generate(
     prompt = _read_prompt(prompt)
     pieces: list[str] = []
     bundle = find_or_bake(model, home, context_.obj, purpose="text", meanwhile=_import_for_answers)
-    from hearthd.server.terminal.session import Session, usage_line
+    from hearthd.server.terminal.session import Session
 
     with Session(_open(bundle, threads, context, overflow)) as session:
         fields.take_defaults(session.service.sampling)
         limit = max_tokens or session.service.sampling.get("num_predict", _MAX_TOKENS)
         request = fields.completion(prompt, max_tokens=limit, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
-    if as_json:
-        print(json.dumps({"text": "".join(pieces), **dataclasses.asdict(summary)}))  # noqa: T201
-    else:
-        _show("\n")
-        _note(usage_line(summary))
+    _show_end(summary, pieces if as_json else None)
     _finish(LaterVerification(bundle))
 
 
@@ -177,6 +178,7 @@ def _chat(
             metavar="TEXT", help="System message: instructions for the whole conversation."
         ),
     ] = None,
+    as_json: AsJson = False,
     threads: Threads = None,
     context: Context = None,
     overflow: OnOverflow = "error",
@@ -192,7 +194,10 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
         hearth chat smollm2-135m - < question.txt
     """
+    fields_of(ChatFields, options)  # a wrong one is reported before a download or a bake
     _require_model(context_, model, prompt, home)
+    if as_json and prompt is None:
+        raise typer.BadParameter("--json needs PROMPT: a conversation has several answers.")
     message = None if prompt is None else _read_prompt(prompt)
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, purpose="chat", meanwhile=_import_for_answers)
@@ -203,7 +208,7 @@ def _chat(
     if message is None:
         _converse(chat_)
     else:
-        _answer(chat_, message)
+        _answer(chat_, message, as_json=as_json)
 
 
 def _converse(chat_: "Chat") -> None:
@@ -220,14 +225,23 @@ def _converse(chat_: "Chat") -> None:
         converse(chat_, MessageReader(_note), show=_show, note=note)
 
 
-def _answer(chat_: "Chat", message: str) -> None:
+def _answer(chat_: "Chat", message: str, *, as_json: bool) -> None:
+    pieces: list[str] = []
+    with chat_:
+        summary = chat_.answer(message, pieces.append if as_json else _show)
+    _show_end(summary, pieces if as_json else None)
+    _finish(chat_.verification)
+
+
+def _show_end(summary: "AnswerSummary", pieces: "Sequence[str] | None") -> None:
+    """Print what an answer took, with `pieces` as one JSON object that has also its text."""
+    if pieces is not None:
+        print(json.dumps({"text": "".join(pieces), **dataclasses.asdict(summary)}))  # noqa: T201
+        return
     from hearthd.server.terminal.session import usage_line
 
-    with chat_:
-        summary = chat_.answer(message, _show)
-        _show("\n")
-        _note(usage_line(summary))
-    _finish(chat_.verification)
+    _show("\n")
+    _note(usage_line(summary))
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)

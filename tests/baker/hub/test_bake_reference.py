@@ -11,6 +11,8 @@ import pytest
 from hearthd.baker import cli
 from hearthd.bundle import write_manifest
 from hearthd.cli import main
+from hearthd.find_or_bake import find
+from hearthd.flags import UsageError
 from tests.bundle.example_manifests import EXAMPLE
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ def test_a_model_and_its_drafter_are_downloaded(
         (("hf:a/gguf", "--drafter", "hf:a/b"), 1, "hf:a/b: there is no such model at http"),
         (("hf:a/gguf", "--drafter", "hf:a/gguf:Q2_K"), 1, "hf:a/gguf:Q2_K: "),
         (("hf:a/gguf", "--precision", "int3"), 2, "--precision: got 'int3', expected "),
+        (("hf:a/gguf", "--adapter", "b"), 2, "--adapter: b does not exist"),
+        (("hf:a/gguf", "--mmproj", "b"), 2, "--mmproj: b does not exist"),
+        (("hf:a/gguf", "--calibration", "b"), 2, "--calibration: b does not exist"),
+        (("hf:a/gguf", "--drafter", "b"), 2, "--drafter: b does not exist"),
         (
             ("hf:a/gguf", "--weights", "b"),
             2,
@@ -84,4 +90,10 @@ def test_what_is_refused_is_said_in_one_line_and_not_downloaded(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"hearth bake: {message}")
     assert not baked
+    assert not hub.sent
+
+
+def test_a_file_that_is_missing_here_ends_run_before_a_download(hub: LocalHub) -> None:
+    with pytest.raises(UsageError, match=r"^--adapter: b does not exist[.]$"):
+        find("hf:a/gguf", None, {"adapter": "b"})
     assert not hub.sent

@@ -150,8 +150,12 @@ def typed(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> BakeOptions:
     return given[0]
 
 
-def test_every_option_is_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_is_a_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values: dict[str, Any] = {name: value for name, (value, _) in LANGUAGE.items()}
+    monkeypatch.chdir(tmp_path)
+    for path in (value for value in values.values() if isinstance(value, Path)):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     values |= {"weights": Path("w"), "out": Path("o"), "size": "1b", "steps": 2, "batch": 3}
     values |= {"form": "loop"}
     flags = [text for name, value in values.items() for text in (flag(name), str(value))]

@@ -300,6 +300,16 @@ def test_an_unknown_route_names_a_similar_one(
     assert client.post(path).text.count(f"{path}: no such route or model; {similar}") == 1
 
 
+def test_a_route_that_the_model_lacks_names_one_that_has_it(client: httpx.Client) -> None:
+    path = "/v1/audio/transcriptions"
+    response = client.post(path, files={"file": b"sound"})
+    assert response.status_code == 404
+    assert response.json()["error"]["message"] == (
+        f"{path}: this server has no model for this route, which needs a model of speech, such as "
+        "hf:openai/whisper-small; serve one"
+    )
+
+
 def test_a_page_of_another_origin_is_told_the_setting(client: httpx.Client) -> None:
     origin = "http://localhost:3000"
     response = client.options("/v1/models", headers={"Origin": origin})

@@ -190,6 +190,22 @@ def test_run_generate_and_chat_find_or_bake_a_model(home: Path, calls: list[Call
         ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--temperature", "warm"), "temperature: got 'warm'"),
+        (("--json",), "--json needs PROMPT"),
+    ],
+)
+def test_a_wrong_flag_of_a_chat_is_reported_before_a_download(
+    arguments: tuple[str, ...], message: str, home: Path, calls: list[Call]
+) -> None:
+    assert home.exists()
+    result = CliRunner().invoke(commands.run, ["hf:a/b", *arguments])
+    assert message in f"{result.output}{result.exception}"
+    assert not calls
+
+
 def test_a_terminal_opens_a_bundle_with_the_context_of_its_flag(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,8 +242,22 @@ def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
 def test_a_model_that_does_not_exist_ends_serve_before_the_first_is_baked(
     home: Path, models: list[str]
 ) -> None:
+    Path("first.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(NotABundle, match=r"^missing: not a bundle"):
         cli.with_bundles(load({"bundle": models, "home": home}), {})
+
+
+def test_what_is_missing_here_ends_serve_before_a_download(
+    home: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Call]
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(cli, "find", lambda model, *_: searched.append(model))
+    output(cli.app, "hf:a/b", "model.gguf", "--port=0")
+    assert searched == ["model.gguf", "hf:a/b"]
+    result = CliRunner().invoke(cli.app, ["hf:a/b", "--port=0", "--lora", "adaptr"])
+    assert str(result.exception) == "lora: adaptr does not exist"
+    assert len(calls) == 1
+    assert home.exists()
 
 
 def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:

@@ -181,6 +181,9 @@ def test_a_pipe_gets_answers_alone_and_a_prompt_gets_the_same_answer() -> None:
     prompted = run("run", ".", "the dog", *options, typed="the fox\n")
     assert (prompted.returncode, prompted.stdout) == (0, f"{answer}\n")
     assert re.fullmatch(r"\d+ prompt tokens in .*, length, seed 3\n", prompted.stderr)
+    as_json = run("run", ".", "the dog", *options, "--json")
+    assert (as_json.returncode, as_json.stderr) == (0, "")
+    assert json.loads(as_json.stdout)["text"] == answer
 
 
 @pytest.mark.nightly

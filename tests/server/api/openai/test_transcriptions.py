@@ -81,16 +81,6 @@ def test_json_has_the_text_and_the_length(client: httpx.Client) -> None:
     assert "warning" not in answer.headers
 
 
-def test_a_server_without_a_model_of_speech_says_so() -> None:
-    with fakes.running(fakes.fake_service(fakes.gemma_like())) as client:
-        answer = post(client)
-    assert answer.status_code == 404
-    assert answer.json()["error"]["message"] == (
-        f"{PATH}: this server has no model for this route, which needs a model of speech, such as "
-        "hf:openai/whisper-small; serve one"
-    )
-
-
 def test_the_names_of_llama_server_are_other_names(client: httpx.Client) -> None:
     for path in (PATH, TRANSLATIONS):
         assert post(client, path.removeprefix("/v1")).json()["text"] == TEXT
