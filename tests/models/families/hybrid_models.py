@@ -57,6 +57,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attn_layer_period": 3,
         "attn_layer_offset": 1, "num_experts": 1, "mamba_dt_rank": 32,
     },
+    "kimi-linear": {
+        **_SHAPE, "model_type": "kimi_linear", "num_key_value_heads": 4, "linear_num_heads": 4,
+        "linear_head_dim": 32, "kv_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
+        "v_head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "moe_intermediate_size": 64, "first_k_dense_replace": 1, "tie_word_embeddings": False,
+        "layer_types": [
+            "linear_attention", "linear_attention", "full_attention", "linear_attention",
+        ],
+    },
     "mamba": {
         "model_type": "mamba", "state_size": 16, "intermediate_size": 256, "time_step_rank": 32,
         "num_hidden_layers": 4, "hidden_size": 128, "vocab_size": 257, "eos_token_id": 256,

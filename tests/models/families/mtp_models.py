@@ -53,9 +53,12 @@ def shapes_in_folder(architecture: Architecture[Any], config: Any) -> dict[str, 
         for group in architecture.tensors.grouped:
             for part in dict.fromkeys(group.parts):
                 module = part.rpartition(".")[2]
-                stored = stored.replace(f"linear_attn.{module}.", f"{group.folder}.")
+                for mixer in ("linear_attn", "self_attn"):
+                    stored = stored.replace(f"{mixer}.{module}.", f"{group.folder}.")
         is_transposed = parameter.endswith(architecture.tensors.transposed_in_folder)
         rows, *columns = tensor.shape[::-1] if is_transposed else tensor.shape
+        if parameter.endswith("k_b_proj.weight"):  # each head's matrix is transposed
+            rows, columns = tensor.type.size // config.latent, [config.latent]
         if "conv1d.weight" in parameter:
             columns = [1, *columns]
         if re.search(r"\.experts\.[a-z]|\.output_linear\.", stored):
