@@ -25,6 +25,7 @@ from hearthd.bundle.manifests.encoder_manifest import *
 from hearthd.bundle.manifests.entry_point import *
 from hearthd.bundle.manifests.golden import *
 from hearthd.bundle.manifests.image_input import *
+from hearthd.bundle.manifests.image_parts import *
 from hearthd.bundle.manifests.language_manifest import *
 from hearthd.bundle.manifests.language_memory import *
 from hearthd.bundle.manifests.manifest import *

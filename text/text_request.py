@@ -35,10 +35,11 @@ DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSquare:
-    """An image, a square of one, or a sound, which takes `rows` positions of a prompt.
+    """An image, rows of a square of one, or a sound, which takes `rows` positions of a prompt.
 
     media   pixels u8 (H, W, 3), or the frames of a sound, f32 (T, width)
     digest  SHA-256 of the size and the media
+    offset  of the first row in all rows of the media
     both_ways  whether the layers let each row see the later ones too
     grid    rows and columns of the rows, where their rotary positions have them
     lines   equal parts of the rows, between which the prompt has tokens
@@ -47,6 +48,7 @@ class ImageSquare:
     media: NDArray[Any]
     digest: bytes
     rows: int
+    offset: int = 0
     both_ways: bool = False
     grid: tuple[int, int] | None = None
     lines: int = 1

@@ -1,8 +1,8 @@
 """A GGUF file with a text model and one with its projector, read as one.
 
-The second file has the tensors of towers for images (`v.*`) and sound (`a.*`) and of the
-projections (`mm.*`, `resampler.*`), and keys that start with "clip.". Source: llama.cpp,
-conversion/base.py (`MmprojModel`) and tools/mtmd/clip.cpp.
+The second file has the tensors of towers for images (`v.*`) and sound (`a.*`), of the projections
+(`mm.*`, `resampler.*`) and of the end of a line in LLaVA 1.6, and keys that start with "clip.".
+Source: llama.cpp, conversion/base.py (`MmprojModel`) and tools/mtmd/clip.cpp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import IntegerBlock, WeightSource
 
 _ARCHITECTURE = "general.architecture"
-_SHARED = ("a.", "v.", "mm.", "resampler.")
+_SHARED = ("a.", "v.", "mm.", "model.image_newline", "resampler.")
+_PINPOINTS = "clip.vision.image_grid_pinpoints"
 _WIDTH = "clip.vision.embedding_length"
 _FIRST, _SECOND = ".ffn_up.", ".ffn_down."
 # What follows the name of a convolution's weights over the second of two frames.
@@ -138,6 +139,9 @@ def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("min", "max")
         if (key := f"clip.vision.preproc_{name}_tiles") in keys
     }
+    if isinstance(sides := keys.get(_PINPOINTS), list):  # a width, a height, and so on
+        pairs = (sides[i : i + 2] for i in range(0, len(sides), 2))
+        settings["image_grid_pinpoints"] = [pair[::-1] for pair in pairs]
     edge = keys.get("clip.vision.preproc_image_size")
     return settings if edge is None else {**settings, "size": {"longest_edge": edge}}
 

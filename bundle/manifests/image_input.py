@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.manifests.image_parts import (
+    MAX_PIXELS,
+    MAX_SIDE,
+    ImageSlices,
+    ImageTiles,
+    PaddedTiles,
+    numbered,
+    require_within,
+)
 from hearthd.bundle.provenance import OMITTED
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["GoldenImage", "GridInput", "ImageInput", "ImageSlices", "ImageTiles", "Resampling"]
+__all__ = ["GoldenImage", "GridInput", "ImageInput", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 Fit: TypeAlias = Literal["stretch", "crop", "pad"]
 
-_MAX_SIDE = 4096
-_MAX_PIXELS = 2**31 - 1
 _MAX_COLUMNS = 16  # squares in a row of an image
-_MAX_TILES = 64
 _GOLDEN_STEPS = 4  # rows and columns of the embeddings of a golden image
 
 
@@ -44,14 +47,15 @@ class ImageInput:
     An image with a `longest_edge` is resized to it, and to multiples of `side`. If that gives
     several squares, they precede the image as one square: for each of them `tile`, with the numbers
     of its row and column from 1, and after each row and after all of them `line_end`. An image with
-    `tiles` is cut as these say.
+    `tiles` or `padded` is cut as these say.
 
     side         pixels of a side of a square
-    rows         rows of embeddings of a square
+    rows         rows of embeddings of a square; with `padded`, and one that ends a line
     longest_edge  pixels of the longer side of an image, or None: every image is one square
     fit          how an image of another shape becomes one square: it is stretched; its middle is
                  cropped; or it is padded with the mean
     tiles        how an image is cut in place of a `longest_edge`, or None
+    padded       how an image is cut into tiles whose rows are put together, or None
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
     std          divides the result
@@ -70,6 +74,7 @@ class ImageInput:
     longest_edge: int | None
     fit: Fit = field(default="stretch", metadata=OMITTED)
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
+    padded: PaddedTiles | None = field(default=None, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -86,8 +91,8 @@ class ImageInput:
         """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""
         sizes = {"side": self.side, "rows": self.rows, "longest_edge": self.longest_edge or 1}
         for name, size in sizes.items():
-            if not 1 <= size <= _MAX_SIDE:
-                raise NotABundle(f"{MANIFEST}.images.{name}: got {size}, expected 1 to {_MAX_SIDE}")
+            if not 1 <= size <= MAX_SIDE:
+                raise NotABundle(f"{MANIFEST}.images.{name}: got {size}, expected 1 to {MAX_SIDE}")
         if (self.longest_edge or 1) > self.side * _MAX_COLUMNS:
             raise NotABundle(
                 f"{MANIFEST}.images.longest_edge: got {self.longest_edge}, expected at most "
@@ -97,7 +102,16 @@ class ImageInput:
             raise NotABundle(
                 f"{MANIFEST}.images.tiles.side: got {self.tiles.side}, expected {self.side}"
             )
+        if self.padded is not None and self.line_rows**2 != self.rows - 1:
+            raise NotABundle(
+                f"{MANIFEST}.images.rows: got {self.rows}, expected a square number and 1"
+            )
         _require_channels(self.mean, self.std)
+
+    @property
+    def line_rows(self) -> int:
+        """The rows of embeddings of a line of a square."""
+        return math.isqrt(self.rows)
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -114,97 +128,18 @@ class ImageInput:
         """Pixels of a side of the golden image."""
         return self.side
 
-    def text(self, rows: int, columns: int) -> str:
-        """The text of an image that was cut into rows and columns of squares, or not at all."""
+    def text(self, rows: int, columns: int, runs: int = 1) -> str:
+        """The text of an image that was cut into rows and columns of squares, or not at all.
+
+        `runs` are the placeholders that stand for the rows of the image as one square, or of
+        `padded` tiles: see server/images/padded_tiles.py.
+        """
         lines = [
-            "".join(_numbered(self.tile, row, at) + self.placeholder for at in range(columns))
+            "".join(numbered(self.tile, row, at) + self.placeholder for at in range(columns))
             for row in range(rows)
         ]
         tiles = "".join(line + self.line_end for line in [*lines, ""]) if lines else ""
-        return f"{self.begin}{tiles}{self.start}{self.placeholder}{self.end}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageTiles:
-    """How an image of a large area is cut into square tiles, which precede all of it.
-
-    The image is resized to the rows and columns of tiles whose aspect ratio is nearest to its own.
-
-    side       pixels of a side of a tile
-    min_count  the fewest tiles
-    max_count  the most tiles
-    min_pixels  an image is cut if its area, at sides that fit, is larger
-    start      special token before the rows of a tile: {row} and {column} are its numbers, from 1
-    thumbnail  special token before the rows of the whole image after its tiles
-    """
-
-    side: int
-    min_count: int
-    max_count: int
-    min_pixels: int
-    start: str
-    thumbnail: str
-
-    def __post_init__(self) -> None:
-        """Raises NotABundle for numbers out of range."""
-        limits = {
-            "side": (self.side, 1, _MAX_SIDE),
-            "max_count": (self.max_count, 2, _MAX_TILES),
-            "min_count": (self.min_count, 1, self.max_count),
-            "min_pixels": (self.min_pixels, 1, _MAX_PIXELS),
-        }
-        _require_within(limits, "images.tiles")
-
-    @property
-    def layouts(self) -> tuple[tuple[int, int], ...]:
-        """The columns and rows of tiles that an image can be cut into, by their number."""
-        sides = range(1, self.max_count + 1)
-        pairs = [(columns, rows) for columns in sides for rows in sides]
-        allowed = [pair for pair in pairs if self.min_count <= math.prod(pair) <= self.max_count]
-        return tuple(sorted(allowed, key=math.prod))
-
-    def text(self, row: int, column: int) -> str:
-        """The special token of the tile in a row and a column, from 0."""
-        return _numbered(self.start, row, column)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageSlices:
-    """How an image of a large area is cut into slices of any shape, which follow all of it.
-
-    The image, and each of its slices, is resized to about the area of a square and has the same
-    number of rows of embeddings, whatever its shape.
-
-    side       pixels of a side of that square
-    rows       rows of embeddings
-    max_count  the most slices
-    begin      text before the image: {image} is its number in the prompt, from 0
-    start      special token before the rows of a slice
-    end        special token after them
-    line_end   text between rows of slices
-    """
-
-    side: int
-    rows: int
-    max_count: int
-    begin: str
-    start: str
-    end: str
-    line_end: str
-
-    def __post_init__(self) -> None:
-        """Raises NotABundle for numbers out of range."""
-        limits = {
-            "side": (self.side, 1, _MAX_SIDE),
-            "rows": (self.rows, 1, _MAX_SIDE),
-            "max_count": (self.max_count, 1, _MAX_TILES),
-        }
-        _require_within(limits, "images.slices")
-
-    def text(self, rows: int, columns: int, placeholder: str) -> str:
-        """The text of rows and columns of slices."""
-        line = (self.start + placeholder + self.end) * columns
-        return self.line_end.join([line] * rows)
+        return f"{self.begin}{tiles}{self.start}{self.placeholder * runs}{self.end}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,13 +200,13 @@ class GridInput:
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""
         limits = {
-            "patch": (self.patch, 1, _MAX_SIDE),
+            "patch": (self.patch, 1, MAX_SIDE),
             "merged": (self.merged, 1, _MAX_COLUMNS),
             "parts": (self.parts, 1, _MAX_COLUMNS),
-            "max_pixels": (self.max_pixels, self.step**2, _MAX_PIXELS),
+            "max_pixels": (self.max_pixels, self.step**2, MAX_PIXELS),
             "min_pixels": (self.min_pixels, 1, self.max_pixels),
         }
-        _require_within(limits, "images")
+        require_within(limits, "images")
         if self.axes not in (1, 3):
             raise NotABundle(f"{MANIFEST}.images.axes: got {self.axes}, expected 1 or 3")
         if self.tiles is not None and self.tiles.side % self.step:
@@ -357,20 +292,6 @@ class GridInput:
     def golden_side(self) -> int:
         """Pixels of a side of the golden image."""
         return min(_GOLDEN_STEPS, math.isqrt(self.max_pixels) // self.step) * self.step
-
-
-def _numbered(text: str, row: int, column: int) -> str:
-    """A text with the numbers of a row and a column, from 0."""
-    return text.replace("{row}", str(row + 1)).replace("{column}", str(column + 1))
-
-
-def _require_within(limits: Mapping[str, tuple[int, int, int]], path: str) -> None:
-    """Raise NotABundle for a number that is not between the two others."""
-    for name, (size, smallest, largest) in limits.items():
-        if not smallest <= size <= largest:
-            raise NotABundle(
-                f"{MANIFEST}.{path}.{name}: got {size}, expected {smallest} to {largest}"
-            )
 
 
 def _require_channels(mean: tuple[float, ...], std: tuple[float, ...]) -> None:

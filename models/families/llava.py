@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.bundle import ImageInput
-from hearthd.models.config import ConfigError, ImageShape, OtherFamily
+from hearthd.models.config import ImageShape, OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
 from hearthd.models.families import llama
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 # What the published configuration leaves out.
-_VICUNA_7B = {
+VICUNA_7B = {
     "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
     "num_attention_heads": 32,
 }  # fmt: skip
-_ANYRES = "model.image_newline"  # a tensor of LLaVA 1.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     data.ignore("ignore_index", "pad_token_id", "vocab_size")
     data.assume(tie_word_embeddings=False)
     text = data.text_section(tied=None)
-    text.assume(**_VICUNA_7B)
+    text.assume(**VICUNA_7B)
     tower = clip.tower_fields(data, vision)
     return Config(**asdict(llama.from_hugging_face(text)), **tower)
 
@@ -78,8 +77,6 @@ def from_gguf(data: GgufMetadata) -> Config:
     """Read the metadata of a text model, `llama`, and of its projector."""
     text = from_gguf_metadata(data)
     keys = data.projector("mlp", text["hidden"], "mm.2.weight", axis=0, activation=None)
-    if data.has_tensor(_ANYRES):
-        raise ConfigError(f"{_ANYRES}: the projector is of LLaVA 1.6, which is not supported")
     return Config(**text, **clip.gguf_tower_fields(keys))
 
 

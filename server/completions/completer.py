@@ -236,7 +236,7 @@ def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare], salt: byte
             # The rows of the latest images are kept by it, too.
             digest=hashlib.sha256(salt + image.digest).digest() if salt else image.digest,
             count=image.rows // image.lines,
-            offset=image.rows // image.lines * line,
+            offset=image.offset + image.rows // image.lines * line,
             both_ways=image.both_ways,
             grid=image.grid,
         )

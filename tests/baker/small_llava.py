@@ -34,12 +34,12 @@ TEMPLATE = (
 
 def small_llava(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    tensors = small_tensors(ARCHITECTURE, CONFIG, name=_published, shape=_shape)
-    write_model(folder, tensors, _config(), _processor(), TEMPLATE, SPECIAL)
+    tensors = small_tensors(ARCHITECTURE, CONFIG, name=published, shape=shape_in_files)
+    write_model(folder, tensors, config(), processor(), TEMPLATE, SPECIAL)
     return folder
 
 
-def _published(name: str) -> str:
+def published(name: str) -> str:
     """The name of a tensor in the published files."""
     if name.startswith("model.language_model."):
         return name.replace("model.language_model.", "language_model.model.")
@@ -49,14 +49,16 @@ def _published(name: str) -> str:
     return inner.replace("vision_tower.", "vision_tower.vision_model.")
 
 
-def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def shape_in_files(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a tensor in files."""
     if name == "tower.patch_embedding.weight":
         return (shape[0], 3, CONFIG.patch_size, CONFIG.patch_size)
-    return shape[1:] if name == "tower.class_embedding.weight" else shape
+    is_vector = name in ("tower.class_embedding.weight", "line_end.row.weight")
+    return shape[1:] if is_vector else shape
 
 
-def _config() -> dict[str, Any]:
+def config() -> dict[str, Any]:
+    """The fields of config.json."""
     return {
         "architectures": ["LlavaForConditionalGeneration"],
         "model_type": "llava",
@@ -87,7 +89,8 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _processor() -> dict[str, Any]:
+def processor() -> dict[str, Any]:
+    """The settings of the published models, for smaller images."""
     return {
         "crop_size": {"height": SIDE, "width": SIDE},
         "do_center_crop": True,

@@ -16,6 +16,7 @@ from tests.baker import (
     small_internvl,
     small_lfm2vl,
     small_llava,
+    small_llava_next,
     small_minicpmv,
     small_mistral3,
     small_qwen3vl,
@@ -180,6 +181,14 @@ MODELS: Mapping[str, ImageModel] = {
         precision="f32",
         restored=0,
         nightly=True,
+    ),
+    # The rows of tiles follow each other line by line. An image first, and one last, is cut.
+    "llava1.6": ImageModel(
+        write=small_llava_next.small_llava_next,
+        side=small_llava.SIDE,
+        row_width=small_llava.CONFIG.hidden,
+        question=(*_QUESTION, (20, 70)),
+        restored=384,
     ),
     # The lines of an image end with a token. An image of several lines is first and last.
     "mistral3-images": ImageModel(

@@ -16,6 +16,9 @@ from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProce
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import (
+    LlavaNextImageProcessorPil,
+)
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from typing_extensions import override
@@ -66,6 +69,17 @@ def _smolvlm_processor(folder: Path) -> Any:
 def _llava_processor(folder: Path) -> Any:
     return transformers.LlavaProcessor(
         LlavaImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
+        patch_size=small_llava.CONFIG.patch_size,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=small_llava.TEMPLATE,
+    )
+
+
+def _llava_next_processor(folder: Path) -> Any:
+    return transformers.LlavaNextProcessor(
+        LlavaNextImageProcessorPil.from_pretrained(folder),
         transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
         patch_size=small_llava.CONFIG.patch_size,
         vision_feature_select_strategy="default",
@@ -293,6 +307,7 @@ PROCESSORS: Mapping[str, Callable[[Path], Any]] = {
     "lfm2-vl": _lfm2vl_processor,
     "internvl": _internvl_processor,
     "llava": _llava_processor,
+    "llava1.6": _llava_next_processor,
     "mistral3-images": _mistral3_processor,
     "glm4.1v-images": _GlmProcessor,
     "minicpm-v": _MiniCpmProcessor,

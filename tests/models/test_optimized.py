@@ -93,6 +93,7 @@ IMAGES = {
     "mistral3-images": "image_16",
     "pixtral": "image_16",
     "llava": "image",
+    "llava-next": "image",
     "lightonocr": "image_16",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
@@ -126,6 +127,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     },
     # Of two layers, the first one is read.
     "llava": {"stacked_heads": 1, "matrix": 7, "full_attention": 1},
+    "llava-next": {"stacked_heads": 1, "matrix": 7, "full_attention": 1},
     "pixtral": {
         "stacked_heads": 2,
         "matrix": 13,

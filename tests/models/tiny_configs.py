@@ -26,6 +26,7 @@ SHAPE = {
     "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
     "max_context": 64, "vocab_size": 64, "norm_eps": 1e-6, "rope_base": 1e4, "tied": True,
 }  # fmt: skip
+_CLIP = {**SMALL_TOWER, "layers_read": 1, "tower_activation": "quick_gelu"}
 _BIASES = dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True)
 _EXPERTS = {
     "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
@@ -235,7 +236,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "minicpmv4": {**_SMALL_PARTS, "original_context": 64},
     "minicpmv45": _SMALL_PARTS,
     "lightonocr": {**SMALL_PIXTRAL, "has_merger": True},
-    "llava": {**SMALL_TOWER, "layers_read": 1, "tower_activation": "quick_gelu"},
+    "llava": _CLIP,
+    "llava-next": _CLIP,
     "pixtral": {**SMALL_PIXTRAL, "has_merger": False},
     "qwen2": {"attention_bias": True},
     "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.models.config import ConfigError
+from hearthd.models.config import ConfigError, require
 from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
@@ -89,6 +89,19 @@ class ConfigJson(TypedKeys):
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""
         return [float(value) for value in self._list(key, float)]
+
+    def pairs(self, key: str, *, default: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """A list of pairs of integers from 1."""
+        if not self.has(key):
+            self.ignore(key)
+            return tuple(default)
+        pairs = self._list(key, list)
+        for pair in pairs:
+            for value in pair:
+                require(value, int, f"{self._prefix}{key}")
+            if len(pair) != 2:
+                raise ConfigError(f"{self._prefix}{key}: got {pair!r:.80}, expected pairs")
+        return tuple((first, second) for first, second in pairs)
 
     def entries(self, key: str, *, default: int) -> int:
         """How many keys an object has; their names and values do not matter."""

@@ -57,10 +57,10 @@ class OnlyMetadata:
          "or `hearth bake qwen3-reranker`, not gemma3"),
         ("gguf", {"general.architecture": "llama", "llama.block_count": 2}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
-         "falcon3` or `hearth bake llama3` or `hearth bake llava` or `hearth bake minicpm-v4` or "
-         "`hearth bake minicpm5` or `hearth bake mistral` or `hearth bake mixtral` or `hearth bake "
-         "pixtral` or `hearth bake smollm2` or `hearth bake smolvlm` or `hearth bake ultravox` or "
-         "`hearth bake voxtral`, not gemma3"),
+         "falcon3` or `hearth bake llama3` or `hearth bake llava` or `hearth bake llava1.6` or "
+         "`hearth bake minicpm-v4` or `hearth bake minicpm5` or `hearth bake mistral` or "
+         "`hearth bake mixtral` or `hearth bake pixtral` or `hearth bake smollm2` or "
+         "`hearth bake smolvlm` or `hearth bake ultravox` or `hearth bake voxtral`, not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert` or "
          "`hearth bake jina-v2-code` or `hearth bake jina-v2`, not gemma3"),
         ("gguf", {"general.architecture": "llama", "general.type": "adapter"}, ConfigError,

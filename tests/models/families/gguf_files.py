@@ -68,7 +68,7 @@ _ROTATES_NEIGHBORS = (
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
-    "audio_tower", "embed_audio",
+    "audio_tower", "embed_audio", "image_newline",
     "vision_adapter", "vision_embedder", "vision_encoder", "vision_projection",
     "vit_large_projector", "vpm.", "resampler.",
 )  # fmt: skip

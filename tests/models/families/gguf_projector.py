@@ -14,9 +14,10 @@ from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
 from hearthd.models.towers.siglip import CLIP, HALF, IMAGENET
 from tests.models.families.gguf_files import is_of_tower, neighbors, written
+from tests.models.families.gguf_llava import add_llava, llava_tensors
 from tests.models.families.gguf_whisper import add_whisper, as_in_convolutions, sinusoids
-from tests.models.families.image_cases import PIXTRAL_TOWER
 from tests.models.families.internvl_names import own_name
+from tests.models.families.llava_cases import PIXTRAL_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ TYPES = {
     "qwen3vlmoe-images": "qwen3vl_merger",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
     "gemma4-unified": "gemma4uv", "mistral3-images": "pixtral",
-    "pixtral": "pixtral", "llava": "mlp", "lightonocr": "lightonocr",
+    "pixtral": "pixtral", "llava": "mlp", "llava-next": "mlp", "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "qwen25omni": "qwen2.5o",
     "minicpmv": "resampler", "minicpmv4": "resampler", "minicpmv45": "resampler",
@@ -111,15 +112,6 @@ def _add_square(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_vision_projector_scale_factor(config.joined_patches)
     elif pooled != _USUAL:
         writer.add_vision_projector_scale_factor(pooled)
-
-
-def _add_llava(writer: gguf.GGUFWriter, config: Any) -> None:
-    """As llama.cpp's script for LLaVA, which its converter does not know."""
-    writer.add_vision_image_size(config.image_size)
-    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
-    writer.add_bool("clip.has_text_encoder", False)
-    writer.add_bool("clip.has_llava_projector", True)
-    writer.add_array("clip.vision.feature_layer", [config.layers_read])
 
 
 def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -222,22 +214,6 @@ def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[st
         stored = names.get_name(usual, ends)
         assert stored is not None, name
         yield stored, values
-
-
-def _llava_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Without what is not read: the last layer, and the norm after it."""
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
-    projector = {"linear_1": "mm.0", "linear_2": "mm.2"}
-    for name in filter(is_of_tower, source.names()):
-        _, _, inner = name.rpartition("vision_tower.")
-        *_, module, suffix = name.split(".")
-        if module in projector:
-            yield f"{projector[module]}.{suffix}", source.read(name)
-        elif module != "post_layernorm" and f"layers.{layers - 1}." not in name:
-            inner = inner.removeprefix("vision_model.")
-            stored = names.get_name(f"vision_tower.vision_model.{inner}", (".weight", ".bias"))
-            assert stored is not None, name
-            yield stored, source.read(name)
 
 
 def _minicpm_tensors(source: SafetensorsSource, _: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -377,7 +353,7 @@ _WRITERS = {
     "qwen2.5o": (_add_omni, _omni_tensors),
     "qwen2.5vl_merger": (_add_qwen25, _qwen25_tensors),
     "internvl": (_add_square, _intern_tensors),
-    "mlp": (_add_llava, _llava_tensors),
+    "mlp": (add_llava, llava_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
     "lightonocr": (_add_pixtral, _pixtral_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),

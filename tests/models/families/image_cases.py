@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.models.families.case_arguments import DEFAULT, EXPERTS, GEMMA4, LONGROPE, MINISTRAL_ROPE
+from tests.models.families.llava_cases import LLAVA_CASES, PIXTRAL_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,24 +72,6 @@ INTERN_TOWER: Mapping[str, Any] = {
         "layer_norm_eps": 1e-5,
     },
 }  # fmt: skip
-# Heads of 12 columns, for three pairs of each axis; three layers, for llama.cpp's converter.
-PIXTRAL_TOWER: Mapping[str, Any] = {
-    "image_token_index": 96, "spatial_merge_size": 2,
-    "vision_config": {
-        "model_type": "pixtral", "hidden_size": 36, "intermediate_size": 40,
-        "num_hidden_layers": 3, "num_attention_heads": 3, "head_dim": 12, "patch_size": 5,
-        "hidden_act": "silu",
-    },
-}  # fmt: skip
-# Two patches in a row; three layers, the last of which is not read.
-CLIP_TOWER: Mapping[str, Any] = {
-    "image_token_index": 96, "image_seq_length": 4,
-    "vision_config": {
-        "model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 10, "patch_size": 5,
-        "layer_norm_eps": 1e-4,
-    },
-}  # fmt: skip
 # A table of 7 x 7 positions; four rows for each part of an image.
 MINICPM_TOWER: Mapping[str, Any] = {
     "query_num": 4, "image_size": 20, "patch_size": 5,
@@ -98,10 +81,6 @@ MINICPM_TOWER: Mapping[str, Any] = {
         "model_type": "siglip", "hidden_size": 24, "intermediate_size": 40, "image_size": 35,
         "num_hidden_layers": 2, "num_attention_heads": 3, "patch_size": 5,
     },
-}  # fmt: skip
-LLAVA_PIXTRAL: Mapping[str, Any] = {
-    "image_token_index": 96, "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
-    "vision_config": PIXTRAL_TOWER["vision_config"],
 }  # fmt: skip
 # Patches of 16 x 16 pixels and three layers, for llama.cpp's converter; 5 x 5 positions.
 LFM2_TOWER: Mapping[str, Any] = {
@@ -326,11 +305,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         {**PIXTRAL_TOWER, "multimodal_projector_bias": True, "tie_word_embeddings": False},
         {"mistral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
     ),
-    ("llava", "LlavaConfig", CLIP_TOWER, {"llava": {"model_type": "llama"}}),
-    (
-        "pixtral", "LlavaConfig", LLAVA_PIXTRAL,
-        {"pixtral": {"model_type": "mistral", "rope_parameters": DEFAULT | {"rope_theta": 1e9}}},
-    ),
+    *LLAVA_CASES,
     (
         "lightonocr", "LightOnOcrConfig",
         {

@@ -14,6 +14,11 @@ _MINICPM_TOWER: Mapping[str, Any] = {
     "image_size": 448, "patch_size": 14, "table_side": 70, "queries": 64, "tower_layers": 2,
     "tower_hidden": 1152, "tower_ffn": 4304, "tower_heads": 16, "tower_norm_eps": 1e-6,
 }  # fmt: skip
+_CLIP_TOWER: Mapping[str, Any] = {
+    "image_size": 336, "patch_size": 14, "tower_layers": 3, "layers_read": 2,
+    "tower_hidden": 1024, "tower_ffn": 4096, "tower_heads": 16, "tower_norm_eps": 1e-5,
+    "tower_activation": "quick_gelu",
+}  # fmt: skip
 IMAGE_MODEL_SIZES: Mapping[str, Size] = {
     # zai-org/GLM-4.1V-9B-Thinking
     "glm4.1v-images": decoder(
@@ -46,11 +51,10 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
         projector_bias=False,
     ),
     # llava-hf/llava-1.5-7b-hf
-    "llava": decoder(
-        4096, 11008, 32, 32, 128, 32064,
-        tied=False, image_size=336, patch_size=14, tower_layers=3, layers_read=2,
-        tower_hidden=1024, tower_ffn=4096, tower_heads=16, tower_norm_eps=1e-5,
-        tower_activation="quick_gelu",
+    "llava": decoder(4096, 11008, 32, 32, 128, 32064, tied=False, **_CLIP_TOWER),
+    # llava-hf/llava-v1.6-mistral-7b-hf
+    "llava1.6": decoder(
+        4096, 14336, 32, 8, 128, 32064, rope_base=1e6, tied=False, **_CLIP_TOWER
     ),
     # mistralai/Ministral-3-3B-Instruct-2512
     "ministral3-images": decoder(

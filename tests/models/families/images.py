@@ -46,10 +46,21 @@ NAMES = tuple(
 IMAGE: int = SMOLVLM_TOWER["image_token_id"]
 SIDE = 30  # of the largest image
 ROWS = 4
-_ROWS = (IMAGE,) * ROWS
-# An image first, two with a token between them, and one before the last token.
-PROMPT = (*_ROWS, 5, 17, 80, *_ROWS, 7, *_ROWS, 41, 2, 9, *_ROWS, 33)
-IMAGES = PROMPT.count(IMAGE) // ROWS
+IMAGES = 4
+# The rows of LLaVA 1.6 in a prompt, by their numbers in a square: all of it, and then a tile with
+# the same pixels. The last row of a square ends a line.
+_LINES = (*range(ROWS), 0, 1, ROWS, 2, 3, ROWS)
+
+
+def order_of(name: str) -> tuple[int, ...]:
+    """The rows of an image of a case in a prompt, by their numbers in the rows of a square."""
+    return _LINES if CASES[name].config == "LlavaNextConfig" else tuple(range(ROWS))
+
+
+def prompt_of(name: str) -> tuple[int, ...]:
+    """An image first, two with a token between them, and one before the last token."""
+    rows = (IMAGE,) * len(order_of(name))
+    return (*rows, 5, 17, 80, *rows, 7, *rows, 41, 2, 9, *rows, 33)
 
 
 def pixels(name: str) -> NDArray[np.float32]:
@@ -60,7 +71,7 @@ def pixels(name: str) -> NDArray[np.float32]:
 
 
 def recorded(name: str) -> Recorded:
-    """The recording of a case; `rows` are f32 (IMAGES, ROWS, E)."""
+    """The recording of a case; `rows` are f32 (IMAGES, rows of an image, E)."""
     return read_recording(FILE, name)
 
 
@@ -71,18 +82,20 @@ def computed(name: str, folder: Path) -> Recorded:
     from tests.models.families import oracle
 
     model = oracle.load(folder)
-    inputs = {
-        "input_ids": torch.tensor([PROMPT]),
-        "attention_mask": torch.ones((1, len(PROMPT)), dtype=torch.long),
-        "pixel_values": torch.from_numpy(pixels(name)),
-    }
+    ids = torch.tensor([prompt_of(name)])
+    read = {"pixel_values": torch.from_numpy(pixels(name))}
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if model.config.model_type == "idefics3":
-        inputs["pixel_values"] = inputs["pixel_values"][None]
+        read["pixel_values"] = read["pixel_values"][None]
     elif model.config.model_type == "gemma3":
         inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
+    elif model.config.model_type == "llava_next":
+        squares = read["pixel_values"]
+        read["pixel_values"] = torch.stack([squares, squares], dim=1)
+        read["image_sizes"] = torch.tensor([squares.shape[2:]] * IMAGES)
     with torch.no_grad():
-        rows = torch.cat([*model.get_image_features(inputs["pixel_values"]).pooler_output])
-        return with_answer(model, inputs, rows.reshape(IMAGES, ROWS, -1))
+        rows = torch.cat([*model.get_image_features(**read).pooler_output])
+        return with_answer(model, inputs | read, rows.reshape(IMAGES, len(order_of(name)), -1))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,10 @@ from tests.models.families.images import (
     IMAGE,
     IMAGES,
     NAMES,
-    PROMPT,
     ROWS,
+    order_of,
     pixels,
+    prompt_of,
     recorded,
 )
 from tests.models.families.media_recording import ANSWER
@@ -56,16 +57,18 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     config = ours.config_of(source, CASES[name].architecture).for_context(ours.CONTEXT)
     program, parameters = ours.parameters_of(source, CASES[name].architecture, config, tmp_path)
     graphs = {point.name: graph for point, graph in program.entry_points}
-    rows = np.stack([evaluate(graphs["image"], [image], parameters)[0] for image in pixels(name)])
-    assert rows.shape[0] == IMAGES
+    order, prompt_ids = order_of(name), prompt_of(name)
+    rows = np.stack(
+        [evaluate(graphs["image"], [image], parameters)[0][[*order]] for image in pixels(name)]
+    )
     close(rows, expected.rows, TOLERANCE)
-    tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
+    tokens = np.where(np.equal(prompt_ids, IMAGE), NO_TOKEN, prompt_ids).astype(np.int32)
     assert isinstance(config.image, ImageShape)
     squares = [
         ImageRows(
             media=np.zeros(0, np.uint8),
             digest=bytes([i]),
-            count=ROWS,
+            count=len(order),
             both_ways=config.has_blocks,
         )
         for i in range(IMAGES)
@@ -83,8 +86,8 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
         arguments = [padded, np.array([start], np.int32), inputs, *caches]
         caches = evaluate(graphs[name_], arguments, parameters)
         start += len(chunk)
-    answer = [PROMPT[-1]]
-    for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
+    answer, end = [prompt_ids[-1]], len(prompt_ids) - 1
+    for position in range(end, end + ANSWER):
         numbers = [np.array([value], np.int32) for value in (answer[-1], position, 1)]
         logits, *caches = evaluate(graphs["decode_1"], [*numbers, *caches], parameters)
         if len(answer) == 1:

@@ -90,6 +90,7 @@ COVERED = (
     ("llama4", "native", "prefill_16"),
     ("lightonocr", "int8-g32", "image_64"),
     ("llava", "int8-g32", "image"),
+    ("llava1.6", "int8-g32", "image"),
     ("mamba", "native", "prefill_16"),
     ("mamba2", "native", "prefill_16"),
     ("mpt", "native", "prefill_16"),
