@@ -37,6 +37,13 @@ def remember(manifest: Manifest) -> None:
                 file.write(f"{known}\n")  # one write: processes do not mix lines
 
 
+def remember_copy(manifest: Manifest, copy: Manifest) -> None:
+    """Record a copy of a bundle, with another manifest, as known if the bundle is known."""
+    with contextlib.suppress(OSError, NotABundle):
+        if digest(manifest) in _recorded():
+            remember(copy)
+
+
 def warn_if_unknown(bundle: Path, manifest: Manifest) -> None:
     """Log a warning before the code of a bundle runs here for the first time."""
     found = digest(manifest)

@@ -37,6 +37,7 @@ from hearthd.server.api.mistral import fim
 from hearthd.server.api.native import generate, rerank, run_function, tokens
 from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
 from hearthd.server.api.ollama import chat as ollama_chat
+from hearthd.server.api.ollama import create as ollama_create
 from hearthd.server.api.ollama import embed as ollama_embed
 from hearthd.server.api.ollama import generate as ollama_generate
 from hearthd.server.api.ollama import manage as ollama_manage
@@ -104,7 +105,8 @@ _MISSING = {
     _SPEECH: "a model of speech, such as hf:openai/whisper-small",
     _ARRAYS: "array functions",
 }
-_ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
+_MANAGED = (ollama_models, ollama_manage, ollama_create, lm_studio_models)
+_ALL = (model_list, loading, status, reload, *_MANAGED)
 
 _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
     "language": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from hearthd.text.sampling_text import expected_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hearthd.bundle import Preset
 
 _LENGTHS = {"num_predict": "max_tokens", "num_ctx": "context"}
 # How Ollama loads a model, and options that it has removed.
@@ -47,6 +50,17 @@ def preset_fields(options: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{name}: got {value!r:.80}, expected {reason}")
             sampling[name] = value
     return {**fields, "sampling": sampling} if sampling else fields
+
+
+def combined(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a preset, some with other values; sampling parameters are replaced one by one."""
+    sampling = {**fields.get("sampling", {}), **changes.get("sampling", {})}
+    return {**fields, **changes, "sampling": sampling}
+
+
+def changed(preset: Preset, changes: Mapping[str, Any]) -> Preset:
+    """A preset with other values of some fields, as `combined`."""
+    return dataclasses.replace(preset, **combined({"sampling": preset.sampling}, changes))
 
 
 def _is_integer(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hearthd.bundle import NO_PRESET, Preset
 
@@ -35,14 +35,3 @@ class DescribedModel:
     files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     preset: Preset = NO_PRESET
     notes: tuple[str, ...] = ()
-
-
-def combined(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a preset, some with other values; sampling parameters are replaced one by one."""
-    sampling = {**fields.get("sampling", {}), **changes.get("sampling", {})}
-    return {**fields, **changes, "sampling": sampling}
-
-
-def changed(preset: Preset, changes: Mapping[str, Any]) -> Preset:
-    """A preset with other values of some fields, as `combined`."""
-    return dataclasses.replace(preset, **combined({"sampling": preset.sampling}, changes))

@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hearthd.baker.hub.reference import is_reference
-from hearthd.baker.ollama.described_model import (
-    OTHER_TEMPLATE,
-    DescribedModel,
-    changed,
-    combined,
-)
+from hearthd.baker.ollama.described_model import OTHER_TEMPLATE, DescribedModel
 from hearthd.baker.ollama.ollama_store import PREFIX, find_stored, is_stored
 from hearthd.baker.weights.source import NoWeights
 from hearthd.bundle import PresetMessage, bundle_home
 from hearthd.bundle.kept_bundles import name_of
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.bundle.parsing.typed_json import typed
-from hearthd.text.preset_options import preset_fields
+from hearthd.text.preset_options import changed, combined, preset_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,12 +13,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hearthd.baker.ollama.described_model import OTHER_TEMPLATE, DescribedModel, combined
+from hearthd.baker.ollama.described_model import OTHER_TEMPLATE, DescribedModel
 from hearthd.baker.weights.source import NoWeights
 from hearthd.bundle import Preset, PresetMessage
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.typed_json import typed
-from hearthd.text.preset_options import preset_fields
+from hearthd.text.preset_options import combined, preset_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import NotABundle, require_only_bundle
+from hearthd.bundle import NotABundle, require_only_bundle, write_manifest
 from hearthd.runtime.system.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hearthd.bundle import Manifest
+
+_COPYING = threading.Lock()  # copies with one name have one temporary folder
 
 
 def remove_bundle(folder: Path) -> int:
@@ -33,15 +38,18 @@ def remove_bundle(folder: Path) -> int:
     return size
 
 
-def copy_bundle(folder: Path, destination: Path) -> None:
+def copy_bundle(folder: Path, destination: Path, manifest: Manifest | None = None) -> None:
     """Copy a bundle: its files are linked, since no file of a bundle is changed in place.
 
-    Raises OSError, such as FileExistsError.
+    The copy can have another `manifest`. Raises OSError, such as FileExistsError.
     """
     temporary = destination.with_name(f".{destination.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        shutil.copytree(folder, temporary, copy_function=os.link)
-        temporary.rename(destination)
-    finally:
+    with _COPYING:
         shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            shutil.copytree(folder, temporary, copy_function=os.link)
+            if manifest is not None:
+                write_manifest(temporary, manifest)
+            temporary.rename(destination)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

@@ -1,6 +1,6 @@
 """POST /api/pull, POST /api/copy and DELETE /api/delete: change which models there are.
 
-/api/push and /api/create are refused: they say what to do in their place.
+/api/push and /api/blobs are refused: they say what to do in their place.
 
 They change the bundles in --home, so they need API keys and a server of all bundles in --home.
 """
@@ -92,7 +92,7 @@ async def ollama_pull(
     Unless `stream` is false, the answer is a stream of JSON lines, each an OllamaProgress. When the
     client disconnects, the pull ends; the next one continues the download.
     """
-    home = _home(request, "pull")
+    home = managed_home(request, "pull")
     requested = body.model or body.name
     name = readable_name(requested.removesuffix(":latest"))
     match = _HUB.fullmatch(requested.removesuffix(":latest"))
@@ -112,14 +112,12 @@ async def ollama_pull(
 @router.post("/api/copy", summary="Copy a model", response_class=Response)
 async def ollama_copy(body: OllamaCopyRequest, pool: Pool, request: Request) -> Response:
     """Offer a model under a second name. The files of both are the same on disk."""
-    home = _home(request, "copy")
-    source = _managed(body.source, pool, home)
-    destination = home / readable_name(body.destination)
-    if destination.exists() or destination.name != body.destination:
+    home = managed_home(request, "copy")
+    source = managed_bundle(body.source, pool, home)
+    destination = new_bundle(body.destination, "destination", home)
+    if destination.exists():
         raise InvalidRequest(
-            field="destination",
-            got=body.destination,
-            expected="a name of letters, digits and `_.+-` that no model has",
+            field="destination", got=body.destination, expected="a name that no model has"
         )
     await asyncio.to_thread(copy_bundle, source, destination)
     await pool.rescan()
@@ -129,9 +127,9 @@ async def ollama_copy(body: OllamaCopyRequest, pool: Pool, request: Request) -> 
 @router.delete("/api/delete", summary="Delete a model", response_class=Response)
 async def ollama_delete(body: OllamaDeleteRequest, pool: Pool, request: Request) -> Response:
     """Remove the bundle of a model from the disk. Its running requests are answered first."""
-    home = _home(request, "delete")
+    home = managed_home(request, "delete")
     name = body.model or body.name
-    folder = _managed(name, pool, home)
+    folder = managed_bundle(name, pool, home)
     if len(pool) == 1 or _find(name, pool).pinned:
         raise InvalidRequest(
             field="model", got=name, expected="neither the last model nor a pinned one"
@@ -152,17 +150,16 @@ async def ollama_push() -> Response:
     raise NotSupported("push: this server uploads no models; copy the bundle's folder in --home")
 
 
-@router.post("/api/create", include_in_schema=False)
 @router.post("/api/blobs/{digest}", include_in_schema=False)
-async def ollama_create() -> Response:
-    """Refuse to create a model."""
+async def ollama_blob() -> Response:
+    """Refuse to take a file of weights."""
     raise NotSupported(
-        "create: this server creates no models; bake a GGUF file with `hearth bake`, copy a model "
-        "with /api/copy, and send `system` and `options` in each request"
+        "blobs: this server takes no weights; bake a GGUF file with `hearth bake`, and name the "
+        "model in `from` of /api/create"
     )
 
 
-def _home(request: Request, action: str) -> Path:
+def managed_home(request: Request, action: str) -> Path:
     """The folder of the bundles that clients manage; raises HTTPException."""
     if not request.app.state.has_keys:
         raise HTTPException(
@@ -178,6 +175,16 @@ def _home(request: Request, action: str) -> Path:
     return home
 
 
+def new_bundle(name: str, field: str, home: Path) -> Path:
+    """The folder for a model with a name from a field; raises InvalidRequest."""
+    folder = home / readable_name(name)
+    if folder.name != name:
+        raise InvalidRequest(
+            field=field, got=name, expected="a name of letters, digits and `_.+-`, without a tag"
+        )
+    return folder
+
+
 def _find(name: str, pool: ModelPool) -> Deployment:
     """The model of exactly this name; raises ModelNotFound."""
     for deployment in pool:
@@ -186,7 +193,7 @@ def _find(name: str, pool: ModelPool) -> Deployment:
     raise ModelNotFound(name, [deployment.name for deployment in pool])
 
 
-def _managed(name: str, pool: ModelPool, home: Path) -> Path:
+def managed_bundle(name: str, pool: ModelPool, home: Path) -> Path:
     """The folder of a model in `home`; raises ModelNotFound."""
     folder = _find(name, pool).folder
     if folder is None or folder.parent != home:

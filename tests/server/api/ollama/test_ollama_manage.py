@@ -191,7 +191,6 @@ def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None
     ("path", "instead"),
     [
         ("/api/push", "copy the bundle's folder"),
-        ("/api/create", "bake a GGUF file with `hearth bake`"),
         ("/api/blobs/sha256:ab", "bake a GGUF file with `hearth bake`"),
     ],
 )
@@ -210,6 +209,7 @@ def test_models_change_only_with_keys_and_a_home(home: Path, has_key: bool) -> N
         for method, path, body in (
             ("POST", "/api/pull", {"model": REFERENCE}),
             ("POST", "/api/copy", {"source": "first", "destination": "x"}),
+            ("POST", "/api/create", {"model": "x", "from": "first"}),
             ("DELETE", "/api/delete", {"model": "first"}),
         ):
             refused = client.request(method, path, content=json.dumps(body))
