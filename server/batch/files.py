@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _METHOD = "POST"
 _URL = re.compile("/[!-~]*")
+_START = b'{"id": "batch_req_'  # of an answer
 
 
 class BadBatch(Exception):
@@ -117,15 +118,22 @@ class Answers:
         answered: set[str] = set()
         end = 0
         for number, (offset, line) in enumerate(_lines(self._path), 1):
+            where = f"{self._path}: line {number}"
             if not line.endswith(b"\n"):
+                torn = line.rstrip(b"\0")[: len(_START)]  # a power failure may leave zeros
+                if not _START.startswith(torn):
+                    raise BadBatch(f"{where}: not the start of an answer; choose another --out")
                 break
             end = offset + len(line)
-            custom_id = _object(line, f"{self._path}: line {number}").get("custom_id")
+            answer = _object(line, where)
+            custom_id = answer.get("custom_id")
             if not isinstance(custom_id, str) or custom_id not in requests:
                 raise BadBatch(
-                    f"{self._path}: line {number}: answers {custom_id!r}, which is not in the file "
-                    "of requests; choose another --out"
+                    f"{where}: answers {custom_id!r}, which is not in the file of requests; "
+                    "choose another --out"
                 )
+            if "response" not in answer:
+                raise BadBatch(f"{where}: not an answer: no response; choose another --out")
             answered.add(custom_id)
         os.ftruncate(self._file, end)
         return answered

@@ -135,6 +135,29 @@ def test_a_torn_line_is_removed_and_answered_again(tmp_path: Path) -> None:
         assert set(answers_in(out)) == set(whole)
 
 
+@pytest.mark.parametrize("content", ["notes", '{"custom_id": "é0"', "its own requests"])
+def test_a_file_without_answers_stays_as_it_is(content: str, tmp_path: Path) -> None:
+    requests = written(tmp_path / "requests", 1)
+    requests.write_text(requests.read_text().rstrip())
+    for end in ("", "\n"):
+        out = tmp_path / "out"
+        out.write_text((requests.read_text() if "own" in content else content) + end)
+        before = out.read_bytes()
+        with pytest.raises(BadBatch, match=r"out: line 1: (not an answer|not the start|not JSON)"):
+            in_fake_process(requests, out)
+        assert out.read_bytes() == before
+
+
+def test_zeros_of_a_power_failure_are_removed(tmp_path: Path) -> None:
+    requests, out = written(tmp_path / "requests", 2), tmp_path / "answers"
+    in_fake_process(requests, out)
+    content = out.read_bytes()
+    for end in (bytes(10), b'{"id": "bat' + bytes(10)):
+        out.write_bytes(content.splitlines(keepends=True)[0] + end)
+        assert in_fake_process(requests, out) == 1
+        assert len(answers_in(out)) == 2
+
+
 def test_a_batch_goes_on_after_a_full_disk(tmp_path: Path) -> None:
     requests, out = written(tmp_path / "in.jsonl", 6), tmp_path / "out.jsonl"
     with full_disk(2000), pytest.raises(OSError, match="File too large") as caught:
