@@ -18,12 +18,13 @@ from hearthd.baker.ollama.described_model import DescribedModel
 from hearthd.baker.ollama.modelfile import described
 from hearthd.baker.pipeline.bake import bake, bakeable, named_models
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
-from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options, typed_options
+from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.typed_options import typed_options
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.

@@ -22,7 +22,6 @@ from pydantic import (
 )
 
 from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
-from hearthd.baker.hub.reference import is_reference
 from hearthd.baker.pipeline.image_sizes import MAX_TOKENS
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
@@ -42,7 +41,6 @@ _ALL: tuple[Kind, ...] = (*_MATRICES, "GRU")
 _GRU: tuple[Kind, ...] = ("GRU",)
 
 DEFAULT_RANK, MAX_RANK = 16, 256
-_INPUTS = ("adapter", "mmproj", "calibration", "drafter")
 
 
 class BadOption(RecipeError):
@@ -350,19 +348,6 @@ def bake_options(values: Mapping[str, Any], *, strict: bool = False) -> BakeOpti
         raise BadOption(
             f"{flag(name)}: got {problem['input']!r:.80}, expected {expected(problem)}"
         ) from None
-
-
-def typed_options(values: Mapping[str, Any]) -> BakeOptions:
-    """As bake_options, and BadOption for a file or a folder that is not there.
-
-    Called before a model is downloaded, which takes long.
-    """
-    options = bake_options(values)
-    for name in _INPUTS:
-        path = getattr(options, name)
-        if isinstance(path, Path) and not (is_reference(str(values[name])) or path.exists()):
-            raise BadOption(f"{flag(name)}: {path} does not exist{bundle_home.similar_path(path)}")
-    return options
 
 
 def options_recorded_for(kind: Kind) -> frozenset[str]:
