@@ -90,7 +90,6 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     fetched = (soon.shape[1] * end // matrices for end in ends)
     return dataclasses.replace(
         product,
-        joins=False,
         sizes=(share, *sizes, *adapter_sizes(*_up(types, attrs)), *soon.shape[1:], *fetched),
     )
 
