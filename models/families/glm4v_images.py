@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.bundle import GridInput
-from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.image_positions import AXES, AxesConfig, AxesModel
-from hearthd.models.decoder.layers import Attention, FusedMLP
 from hearthd.models.decoder.partial_rope import (
     PartialRopeConfig,
     PartialRopeModel,
-    partial_fields,
     partial_fields_from_gguf,
 )
-from hearthd.models.families import glm4
-from hearthd.models.families.gemma3 import GemmaBlock
-from hearthd.models.towers import glm4v, qwen3vl, siglip
+from hearthd.models.families import glm4v
+from hearthd.models.towers import glm4v as towers
+from hearthd.models.towers import qwen3vl, siglip
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
@@ -33,13 +30,11 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-SHARE = 0.5  # of the columns of a head that turn
-_SECTIONS = (8, 12, 12)
 _LIMITS = 112**2, 28**2 * 15000  # pixels of both frames of the smallest and the largest image
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionConfig(AxesConfig, PartialRopeConfig, glm4v.TowerConfig):
+class VisionConfig(AxesConfig, PartialRopeConfig, towers.TowerConfig):
     """The shape of a model."""
 
     @property
@@ -55,61 +50,46 @@ class TowerReader(AxesModel, PartialRopeModel):
 
     def add_tower(self, config: VisionConfig) -> None:
         """Add the tower."""
-        self.tower = glm4v.Tower(config)
-        self.merger = glm4v.Merger(config, config.hidden)
+        self.tower = towers.Tower(config)
+        self.merger = towers.Merger(config, config.hidden)
 
     def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
         return self.merger(self.tower(patches, places, grid))
 
 
-class Glm4vImages(TowerReader):
+class Glm4vImages(TowerReader, glm4v.Glm4v):
     """GLM-4 with a tower."""
 
     def __init__(self, config: VisionConfig) -> None:
-        blocks = [
-            GemmaBlock(config, Attention(config), FusedMLP(config)) for _ in range(config.layers)
-        ]
-        super().__init__(config, blocks)
+        super().__init__(config)
         self.add_tower(config)
 
 
 def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     """The fields of `VisionConfig` that text models lack, from config.json; raises ConfigError."""
     section, _ = data.section("text_config").rope_section()
-    sections = tuple(section.counts("mrope_section", default=_SECTIONS))
-    tower = glm4v.tower_fields(data.section("vision_config"), hidden)
+    sections = tuple(section.counts("mrope_section", default=glm4v.SECTIONS))
+    tower = towers.tower_fields(data.section("vision_config"), hidden)
     return {**tower, "rope_sections": sections}
 
 
 def gguf_image_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
     """The fields of `VisionConfig` that text models lack, from metadata; raises ConfigError."""
-    sections = tuple(data.counts("rope.dimension_sections", default=_SECTIONS))[:AXES]
+    sections = tuple(glm4v.gguf_sections(data))[:AXES]
     keys = data.projector("glm4v", hidden, "mm.model.fc.weight", axis=0, activation="silu")
-    return {**glm4v.gguf_tower_fields(keys, hidden), "rope_sections": sections}
-
-
-def text_section(data: ConfigJson) -> ConfigJson:
-    """The part of config.json for the text model."""
-    data.ignore("image_start_token_id", "image_end_token_id")
-    data.ignore("video_start_token_id", "video_end_token_id")
-    data.assume(tie_word_embeddings=False)
-    return data.text_section(tied=None)
+    return {**towers.gguf_tower_fields(keys, hidden), "rope_sections": sections}
 
 
 def from_hugging_face(data: ConfigJson) -> VisionConfig:
-    """Read config.json. The projection of attention's result has no bias."""
-    text = text_section(data)
-    if (kind := text.text("model_type", default="glm4v_text")) != "glm4v_text":
-        raise OtherFamily(f"config.json: text_config: model_type: got {kind!r:.80}, not glm4v_text")
-    text.assume(attention_bias=True)
-    fields = partial_fields(text, SHARE) | {"output_bias": False}
+    """Read config.json."""
+    fields = glm4v.text_fields(data)
     return VisionConfig(**fields, **image_fields(data, fields["hidden"]))
 
 
 def from_gguf(data: GgufMetadata) -> VisionConfig:
     """Read the metadata of a text model, `glm4`, and of its projector."""
-    fields = partial_fields_from_gguf(data, SHARE)
+    fields = partial_fields_from_gguf(data, glm4v.SHARE)
     return VisionConfig(**fields, **gguf_image_fields(data, fields["hidden"]))
 
 
@@ -144,24 +124,20 @@ def image_input(config: VisionConfig, data: ConfigJson) -> GridInput:
 
 def with_tower(architecture: Architecture[Any], **changes: Any) -> Architecture[Any]:
     """A text model's architecture, with the names of a tower."""
+    names = towers.tower_names("model.visual.", "visual.")
     tensors = replace(
-        architecture.tensors,
-        prefixes=("model.language_model.",),
-        towers=glm4v.tower_names("model.visual.", "visual."),
-        **changes.pop("tensors", {}),
+        architecture.tensors, prefixes=("model.language_model.",), others=(), towers=names
     )
     changes = {"gguf_name": architecture.name, "images": image_input, **changes}
     return replace(architecture, tensors=tensors, **changes)
 
 
 ARCHITECTURE = with_tower(
-    glm4.ARCHITECTURE,
+    glm4v.ARCHITECTURE,
     name="glm4v-images",
+    gguf_name="glm4",
     config=VisionConfig,
-    model_types=("glm4v", "glm46v"),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=Glm4vImages,
-    # The converter puts the columns that turn half after half; those behind them turn nowhere.
-    tensors={"gguf_interleaved": False, "head_width": lambda config: config.rotary_width},
 )

@@ -108,7 +108,9 @@ COUNTS = {
         Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     ),
     "gemma4-unified": Counts(norms=("residual_norm", 1), rotations="norm_rope", gate=GELU),
-    **dict.fromkeys(("glm4", "glm4v-images"), Counts(norms=("residual_norm", 2), products=4)),
+    **dict.fromkeys(
+        ("glm4", "glm4v", "glm4v-images"), Counts(norms=("residual_norm", 2), products=4)
+    ),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),

@@ -228,6 +228,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "output_bias": True, "tied": False, "head_bias": True, "noise": 0.01,
         "original_context": 64,
     },
+    "glm4v": {"attention_bias": True, "rotary_width": 32},
     "glm4v-images": {
         "attention_bias": True, "rotary_width": 32, "rope_sections": (4, 6, 6),
         "tower_norm_eps": 1e-5, "projector_ffn": 96, **SMALL_GRID_TOWER,

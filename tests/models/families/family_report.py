@@ -108,6 +108,7 @@ FILES = {
     "glm_dsa": File(varies="deepseek32", templates=("glm",)),
     "glm4": File(templates=("glm",)),
     "glm4moe": File(templates=("glm",)),
+    "glm4v": File(templates=("glm",)),
     "glm4v_images": File(),
     "gpt_oss": File(templates=("harmony",)),
     "gpt2": File(),

@@ -18,10 +18,10 @@ from hearthd.models.decoder.config.long_rope import LongRopeConfig
 from hearthd.models.decoder.drafting.mtp import MtpConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.latent_attention import LatentConfig
+from hearthd.models.decoder.partial_rope import PartialRopeConfig
 from hearthd.models.decoder.recurrent.delta_net import DeltaNetConfig
 from hearthd.models.decoder.recurrent.mamba2 import Mamba2Config
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
-from hearthd.models.families.glm4v_images import VisionConfig as Glm4vConfig
 from hearthd.models.families.kimi_linear import Config as KimiConfig
 from hearthd.models.families.nanbeige import Config as NanbeigeConfig
 from hearthd.models.families.step35 import Config as StepConfig
@@ -153,14 +153,15 @@ def _converted(name: str, values: Array, architecture: str, config: DecoderConfi
         values = values * falcon_scales(name, config)
     if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
         values = neighbors(values, config.head_dim)
-    if isinstance(config, Glm4vConfig) and ("q_proj" in name or "k_proj" in name):
+    is_glm4v = architecture == "glm4" and isinstance(config, PartialRopeConfig)
+    if is_glm4v and ("q_proj" in name or "k_proj" in name):
         values = _turning_halves(values, config)
     if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
         values = values + np.float32(1)
     return values
 
 
-def _turning_halves(values: Array, config: Glm4vConfig) -> Array:
+def _turning_halves(values: Array, config: Any) -> Array:
     """Put the columns that turn half after half, as llama.cpp's M-RoPE reads them."""
     width = config.rotary_width
     heads = values.reshape(-1, config.head_dim, *values.shape[1:])

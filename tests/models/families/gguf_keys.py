@@ -76,7 +76,7 @@ def _phi3(config: Any) -> dict[str, Any]:
 
 
 def _glm4(config: Any) -> dict[str, Any]:
-    if hasattr(config, "rope_sections"):
+    if hasattr(config, "rotary_width"):  # GLM-4.1V's
         return {"rope.dimension_count": config.rotary_width, **_sections(config)}
     return {"rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)}
 

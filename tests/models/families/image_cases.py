@@ -64,6 +64,10 @@ GLM_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "intermediate_size": 40, "rms_norm_eps": 1e-4,
     },
 }  # fmt: skip
+GLM_TEXT = {
+    "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
+    "rope_parameters": DEFAULT | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+}  # fmt: skip
 # Four patches in a row; squares of four give a row of embeddings. Four layers, for the converter.
 INTERN_TOWER: Mapping[str, Any] = {
     "image_token_id": 96, "downsample_ratio": 0.5, "image_seq_length": 4,
@@ -336,17 +340,8 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         "minicpmv45", "MiniCPMVConfig", {**MINICPM_TOWER, "version": 4.5},
         {"qwen3": {"hidden_size": 256, "num_hidden_layers": 1, "tie_word_embeddings": False}},
     ),
-    (
-        "glm4v-images", "Glm4vConfig", GLM_TOWER,
-        {
-            "mrope": {
-                "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
-                "rope_parameters": DEFAULT | {
-                    "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
-                },
-            },
-        },
-    ),
+    ("glm4v", "Glm4vConfig", GLM_TOWER, {"text": GLM_TEXT}),  # without its tower
+    ("glm4v-images", "Glm4vConfig", GLM_TOWER, {"mrope": GLM_TEXT}),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

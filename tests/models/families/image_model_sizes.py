@@ -21,6 +21,10 @@ _CLIP_TOWER: Mapping[str, Any] = {
 }  # fmt: skip
 IMAGE_MODEL_SIZES: Mapping[str, Size] = {
     # zai-org/GLM-4.1V-9B-Thinking
+    "glm4.1v": decoder(
+        4096, 13696, 32, 2, 128, 151552,
+        rope_base=1e4, tied=False, attention_bias=True, rotary_width=64,
+    ),
     "glm4.1v-images": decoder(
         4096, 13696, 32, 2, 128, 151552,
         rope_base=1e4, tied=False, attention_bias=True, rotary_width=64,

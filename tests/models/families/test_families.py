@@ -107,7 +107,7 @@ NOT_IN_GGUF = {
     "gemma4-images-blocks", "gemma4-unified-blocks",
     "gemma4-moe-images-blocks", "mistral3-images-ministral3", "mistral3-images-mistral",
     "internvl-internvl", "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
-    "glm4v-images-mrope", "minicpmv-qwen2", "minicpmv4-llama", "minicpmv45-qwen3",
+    "glm4v-images-mrope", "glm4v-text", "minicpmv-qwen2", "minicpmv4-llama", "minicpmv45-qwen3",
     "lightonocr-lightonocr", "llava-llava", "llava-next-mistral", "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
     "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2", "qwen25omni-thinker",

@@ -19,10 +19,10 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.media.pixels import patches_of
 from tests.by_day import first_by_day
 from tests.models.families import ours, sounds
-from tests.models.families.cases import CASES
+from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.converted_files import OF_OLDER_SCRIPT, PROJECTOR, converted, digest
+from tests.models.families.family_recording import ROWS, write_folder
 from tests.models.families.family_recording import recorded as recorded_case
-from tests.models.families.family_recording import write_folder
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.gguf_projector import write_projector
 from tests.models.families.gguf_whisper import COMPUTED
@@ -135,6 +135,17 @@ def test_a_pair_of_gguf_files_holds_the_tower_for_sound(
     padded = np.pad(frames, ((0, length - len(frames)), (0, 0)))
     (rows,) = evaluate(graph, [padded, np.array([len(frames)], np.int32)], read[1])
     close(rows, sounds.recorded(name).rows[: len(rows)], 1e-4)
+
+
+def test_glm_without_its_projector_is_read_as_a_text_model(tmp_path: Path) -> None:
+    """The rows of queries and keys that turn are half after half in its file."""
+    recording = recorded_case("glm4v-text")
+    write_folder(recording, tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "glm4v")
+    file = open_weights(write_gguf(tmp_path, "glm4v", config))
+    assert identify(file, None).name == "glm4.1v"
+    logits = ours.logits(file, "glm4v", tmp_path, TOKENS)
+    close(logits[ROWS], recording.logits, 1e-4)
 
 
 def test_prompts_of_older_versions_of_minicpmv_are_refused(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ COVERED = (
     ("qwen2-audio", "int8-g32", "sound_750"),
     ("qwen2.5-omni", "int8-g32", "sound_50"),
     ("glm4", "bf16", "prefill_16"),
+    ("glm4.1v", "native", "prefill_16"),
     ("glm4.1v-images", "int8-g32", "image_64"),
     ("minicpm-v2.6", "int8-g32", "image_64"),
     ("minicpm-v4", "native", "prefill_16"),
