@@ -34,7 +34,6 @@ from hearthd.bundle import (
 )
 from hearthd.runtime.interface import read_prompt
 from hearthd.server.app import Guards, create_app
-from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.listening import bound_sockets, url
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.engine_options import EngineOptions
@@ -45,6 +44,7 @@ from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
+from tests.server.prompt_server import PromptServer
 from tests.server.tls import trusting
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _client_of(address: str) -> httpx.Client:
 
 
 @contextlib.contextmanager
-def _served(server: DrainingServer, host: str, send_buffer: int | None) -> Iterator[socket.socket]:
+def _served(server: PromptServer, host: str, send_buffer: int | None) -> Iterator[socket.socket]:
     """Run a server in a thread, which drains when the block ends; gives its socket."""
     with contextlib.ExitStack() as addresses:
         (bound,) = addresses.enter_context(bound_sockets(host, 0))
@@ -248,7 +248,7 @@ def _served(server: DrainingServer, host: str, send_buffer: int | None) -> Itera
         try:
             yield bound
         finally:
-            server.handle_exit(15, None)
+            server.end()
             thread.join(PATIENCE)
         assert not thread.is_alive()
 
@@ -297,7 +297,7 @@ def running(
         store=store,
     )
     app.add_middleware(before)
-    server = DrainingServer(
+    server = PromptServer(
         app, models, client_timeout=client_timeout, tls=tls, trusted_proxies=trusted_proxies
     )
     with _served(server, host, send_buffer) as bound, _client_of(url(bound, tls)) as client:
