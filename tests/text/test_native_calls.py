@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import jsonschema_rs
@@ -46,6 +47,7 @@ CALLS = [("f", ARGUMENTS), ("get_it", {"text": ""})]
 GIGACHAT = "gigachat 3.1"  # its template writes one call only
 
 
+@cache
 def chat(source: str) -> ChatTemplate:
     return ChatTemplate(source, TOKENIZER, eos=fakes.EOS)
 
@@ -101,6 +103,7 @@ def use(form: Any, **fields: Any) -> ToolUse:
     return ToolUse(format=form, **choice)
 
 
+@cache
 def in_world(world: str, source: str) -> Any:
     tokenizer = WORLDS[world].tokenizer
     return ChatTemplate(source, tokenizer, eos=None)._calls
