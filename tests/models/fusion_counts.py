@@ -122,6 +122,7 @@ COUNTS = {
         norms=("add_norm", 1), rotations="", products=2, needed=3, gate=("gated_silu", 0)
     ),
     "mamba2": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
+    "hrm_text": Counts(norms=("", 0), gated=True),
     "muse-glimmer": Counts(rotations="norm_rope", gated=True),
     "plm": Counts(products=5, stacked=False, by_head=2, gate=SQUARE),
     "mimo2": Counts(products=6, needed=2),  # values are narrower than the heads of the stack

@@ -143,6 +143,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "granitemoe_swa": {**_SWASH, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
+    "hrm_text": {
+        "stack_layers": 1, "slow_cycles": 1, "fast_cycles": 2, "embedding_scale": 50.0,
+    },
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "hy_v3": _CORRECTED,
     "kimi-linear": {

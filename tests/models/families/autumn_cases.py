@@ -138,6 +138,7 @@ MUSE_TOWER: Mapping[str, Any] = {
         "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 2, "pos_emb_width": 2,
     },
 }  # fmt: skip
+HRM = {"H_cycles": 2, "L_cycles": 2, "num_key_value_heads": None, "rope_parameters": DEFAULT}
 HY_V3 = {**EXPERTS, "num_shared_experts": 1, "router_scaling_factor": 2.8}
 # Each row: see `EXPERT_CASES`.
 AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
@@ -220,6 +221,10 @@ AUTUMN_CASES: Sequence[tuple[Any, ...]] = (
             "mlp_layer_types": ["dense", "dense", "sparse"],
         },
     }, {"first_k_dense_replace": 1, "qk_norm": True, "route_norm": True}),
+    ("hrm_text", "HrmTextConfig", {
+        "hrm": {**HRM, "num_hidden_layers": 1, "embedding_scale": 7.0},
+        "layers": {**HRM, "num_hidden_layers": 2, "L_cycles": 1, "tie_word_embeddings": True},
+    }),
     ("llama", "IQuestCoderConfig", {"iquestcoder": {"rope_parameters": DEFAULT}}),
     ("llama", "MinistralConfig", {
         "ministral": {

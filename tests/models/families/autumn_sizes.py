@@ -90,6 +90,11 @@ AUTUMN_SIZES: Mapping[str, Size] = {
         windows=(131072, 131072), experts=16, experts_per_token=2, expert_ffn=6400,
         routed=(True, True), normalized=False,
     ),
+    # sapientinc/HRM-Text-1B, with a layer in each stack
+    "hrm-text": decoder(
+        1536, 4096, 12, 12, 128, 151808,
+        layers=8, tied=False, stack_layers=1, slow_cycles=2, fast_cycles=3, embedding_scale=50.0,
+    ),
     # tencent/Hy3-preview
     "hy3": decoder(
         4096, 13312, 64, 8, 128, 120832,

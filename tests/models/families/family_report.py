@@ -121,6 +121,7 @@ FILES = {
     "granitemoe": File(templates=("granite",)),
     "granitemoe_swa": File(varies="granite_swa", templates=("granite 4",)),
     "gte": File(tokenizer=()),
+    "hrm_text": File(templates=("chatml",)),
     "hunyuan": File(templates=("hunyuan",)),
     "hunyuan_moe": File(templates=("hunyuan",)),
     "hy_v3": File(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,24 @@ def dbrx(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
         values = values.reshape(config.experts, config.expert_ffn, config.hidden)
         values = np.ascontiguousarray(values.swapaxes(1, 2)) if name.endswith("w2") else values
         name = f"{name}.weight"
+    yield name, values
+
+
+def hrm_text(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
+    """A tensor of HRM-Text: the layers of the slow stack follow those of the fast one."""
+    if name.endswith("z_L_init"):
+        yield "hrm.z_l_init", values
+        return
+    stack = re.match(r"model\.([LH])_module\.layers\.(\d+)", name)
+    if stack is not None:
+        number = int(stack[2]) + config.stack_layers * (stack[1] == "H")
+        name = name.replace(stack[0], f"model.layers.{number}").replace(".attn.", ".self_attn.")
+    joined = {"gqkv": ("gate", "q", "k", "v"), "gate_up": ("gate", "up")}
+    for old, parts in joined.items():
+        if f".{old}_proj" in name:
+            for part, rows in zip(parts, np.split(values, len(parts)), strict=True):
+                yield name.replace(f".{old}_proj", f".{part}_proj"), rows
+            return
     yield name, values
 
 
@@ -46,6 +65,7 @@ def muse(name: str, values: Array, config: Any) -> Iterator[tuple[str, Array]]:
 CONVERTED: Mapping[str, Callable[[str, Array, Any], Iterator[tuple[str, Array]]]] = {
     "bailingmoe3": ling3,
     "dbrx": dbrx,
+    "hrm_text": hrm_text,
     "maple": maple,
     "muse-glimmer": muse,
 }

@@ -239,6 +239,13 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "rope.scaling.finetuned": False,
     },
     "granitemoe": _granite,
+    "hrm_text": lambda config: {
+        "embedding_scale": config.embedding_scale,
+        "hrm.h_cycles": config.slow_cycles,
+        "hrm.l_cycles": config.fast_cycles,
+        "hrm.layers_per_stack": config.stack_layers,
+        "rope.dimension_count": config.head_dim,
+    },
     "hy_v3": _sigmoids,
     "jamba": mamba_keys,
     "jina-bert-v3": _rotary,

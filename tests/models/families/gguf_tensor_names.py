@@ -5,9 +5,9 @@ from __future__ import annotations
 # Architectures that the gguf package does not know, and those whose names of tensors they have.
 NAMED_AS = {
     "bailingmoe3": "kimi-linear", "cohere2moe": "dots1", "deepseek32": "deepseek2",
-    "granite_swa": "granite", "hy_v3": "dots1", "laguna": "dots1", "maple": "qwen3moe",
-    "mellum": "qwen3moe",
-    "muse-glimmer": "afmoe", "nanbeige": "llama", "spark2_5": "qwen3",
+    "granite_swa": "granite", "hrm_text": "afmoe", "hy_v3": "dots1", "laguna": "dots1",
+    "maple": "qwen3moe", "mellum": "qwen3moe", "muse-glimmer": "afmoe", "nanbeige": "llama",
+    "spark2_5": "qwen3",
 }  # fmt: skip
 # As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.
 RENAMED_PARTS = {
@@ -50,4 +50,5 @@ OWN_NAMES = (
     "attn_output.weight",
     "attn_qkv.weight",
     "lerp_fused.weight",
+    "hrm.z_l_init",
 )

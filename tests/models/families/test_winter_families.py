@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def read(case: str, **changes: Any) -> Any:
     [
         ("muse-glimmer-windows", {"layer_rope_theta": [5000.0] * 5}, "0 for the others"),
         ("muse-glimmer-glimmer", {"hidden_activation": "gelu"}, "hidden_activation = 'gelu'"),
+        ("hrm_text-hrm", {"mlp_bias": True}, "mlp_bias = True"),
         ("maple-maple", {"nope_on_global_attention": False}, "nope_on_global_attention = False"),
         ("maple-maple", {"layer_types": ["full_attention"] * 4}, "expected layers with a window"),
         ("bailingmoe3-ling3", {"kda_safe_gate": False}, "kda_safe_gate = False"),
@@ -120,3 +122,13 @@ def test_layers_of_maple_have_limits_that_are_equal(tmp_path: Path) -> None:
     metadata = {**file.metadata(), "maple.swiglu_clamp_exp": [7.0, 7.0, 7.0, 6.0]}
     with pytest.raises(ConfigError, match="swiglu_clamp_exp: got limits"):
         ARCHITECTURES["maple"].from_gguf(metadata, shapes, file.read)
+
+
+def test_a_published_file_of_hrm_counts_the_layers_of_a_stack() -> None:
+    """transformers counts them as they are computed, and saves both numbers."""
+    saved = read("hrm_text-layers")
+    assert saved == read("hrm_text-layers", num_hidden_layers=2, num_layers_per_stack=None)
+    assert (saved.layers, saved.stack_layers) == (8, 2)
+    with pytest.raises(ConfigError, match="layers: got 7, expected 8"):
+        replace(saved, layers=7)
+    assert read("hrm_text-hrm", embedding_scale=None).embedding_scale == 50.0
