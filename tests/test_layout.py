@@ -130,6 +130,7 @@ ALLOWED = {
         "hearthd.bake_flags",
         "runtime.system.interrupts",
         "server.api",
+        "server.complete_file",
         "server.errors",
         "server.fault_isolation",
         "server.server_url",

@@ -68,6 +68,7 @@ class DrafterTask(TrainingTask):
     architecture: Architecture[Any]
     config: ModelConfig
     head_tokens: NDArray[np.int32]
+    output: str = DRAFTER
     states: dict[Example, Array] = field(default_factory=dict)
 
     @override
@@ -161,7 +162,7 @@ class DrafterTask(TrainingTask):
     def write(self, folder: Path, trained: Mapping[str, Array]) -> None:
         weights = {name: weight.astype(np.float16) for name, weight in trained.items()}
         data = save({HEAD_TOKENS: self.head_tokens.astype(np.float32), **weights})
-        write_atomically(folder, {DRAFTER: data})
+        write_atomically(folder, {self.output: data})
 
 
 def _tokens(examples: Sequence[Example], shape: Bucket) -> NDArray[np.int32]:

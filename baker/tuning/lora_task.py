@@ -17,6 +17,7 @@ from hearthd.baker.tuning.training_program import (
     with_frozen_weights,
 )
 from hearthd.baker.tuning.tune_request import TuneError
+from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.decoder.next_token_loss import answer_loss_graph
 from hearthd.models.dsl.types import DslError
@@ -46,6 +47,7 @@ class LoraTask(TrainingTask):
     config: ModelConfig
     lora: Lora
     base: str
+    output: str = TENSORS
 
     @override
     def traced(self, options: TrainingOptions) -> TrainingProgram:

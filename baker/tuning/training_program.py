@@ -102,7 +102,9 @@ class TrainingOptions:
 
 
 class TrainingTask(Protocol):
-    """What a run trains on a frozen model, and how."""
+    """What a run trains on a frozen model, and how. `output` is the name of the result's file."""
+
+    output: str
 
     def traced(self, options: TrainingOptions) -> TrainingProgram:
         """The functions of a program; raises DslError."""

@@ -112,6 +112,10 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
         checkpoint = read_checkpoint(request.out, options)
         if checkpoint is not None:
             require_tensors(request.out, checkpoint, program.adapters, program.state)
+        elif (found := request.out / run.task.output).exists():
+            raise TuneError(
+                f"--out: {found} exists, and its run has no checkpoint there; choose another folder"
+            )
         compile_program(program, run.source, run.architecture, run.config, folder, progress)
         run.source.require_unchanged()
         checkpoint = checkpoint or Checkpoint(

@@ -12,6 +12,7 @@ from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
 from hearthd.model_weights import Weights
+from hearthd.server.complete_file import write_completely
 from hearthd.server.systemd.unit import (
     NAME,
     SYSTEM,
@@ -20,7 +21,6 @@ from hearthd.server.systemd.unit import (
     check_visible,
     unit_text,
     user_scope,
-    write_unit,
 )
 from hearthd.server.terminal.bundle_commands import Home
 
@@ -79,7 +79,7 @@ def _install_service(
     if print_:
         print(text, end="")  # noqa: T201
     else:
-        write_unit(scope.folder / NAME, text)
+        write_completely(scope.folder / NAME, text)
         print(_next_steps(scope))  # noqa: T201
 
 

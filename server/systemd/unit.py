@@ -89,17 +89,3 @@ def check_visible(*folders: Path) -> None:
                     f"{folder}: a service of the machine cannot read files in {hidden}; install "
                     "Hearth in /opt/hearth and keep the bundle in /srv/hearth, or omit --system"
                 )
-
-
-def write_unit(path: Path, text: str) -> None:
-    """Write the file completely or not at all."""
-    part = path.with_suffix(".part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

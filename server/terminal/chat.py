@@ -12,6 +12,7 @@ from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.later_verification import LaterVerification
 from hearthd.server.api.openai.chat_messages import AssistantMessage, PlainMessage
+from hearthd.server.complete_file import write_completely
 from hearthd.server.terminal.messages import Messages, prompt_ids, validated
 from hearthd.server.terminal.session import Session
 from hearthd.server.terminal.typed_fields import ChatFields, fields_of, settable_field
@@ -132,12 +133,18 @@ class Chat:
         self.messages = [message for message in self.messages[:1] if message.role in _SYSTEM]
 
     def save(self, path: Path) -> None:
-        """Write the messages to a file, as the body of a request; raises OSError."""
+        """Write the messages to a file, as the body of a request.
+
+        The file is complete or as it was. Raises OSError, and BadConversation for a file with
+        something else than a conversation, which is not replaced.
+        """
+        if path.exists():
+            _require_conversation(path)
         messages = [
             message.model_dump(mode="json", exclude_unset=True) for message in self.messages
         ]
         text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2)
-        path.write_text(f"{text}\n", encoding="utf-8")
+        write_completely(path.resolve(), f"{text}\n")
 
     def load(self, path: Path) -> None:
         """Continue the conversation in a file; raises OSError, BadConversation, InvalidRequest."""
@@ -184,3 +191,14 @@ class Chat:
 
 def _system(text: str | None) -> list[ChatMessage]:
     return [PlainMessage(role="system", content=text)] if text else []
+
+
+def _require_conversation(path: Path) -> None:
+    """Raise BadConversation for a file that `save` must not replace; raises OSError."""
+    try:
+        text = read_text(path)
+        value = strict_json.parse(text) if text else {"messages": []}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or "messages" not in value:
+        raise BadConversation(f"{path}: not a conversation, so not replaced; choose another file")

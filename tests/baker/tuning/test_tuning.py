@@ -24,7 +24,7 @@ from hearthd.baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_ch
 from hearthd.baker.tuning.training_program import DivergedError, Trainer, compile_program
 from hearthd.baker.tuning.tune_request import TuneError, TuneRequest
 from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
-from hearthd.bundle import PARAMETERS, VMFB
+from hearthd.bundle import DRAFTER, PARAMETERS, VMFB
 from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.cli import main
@@ -143,6 +143,17 @@ test_tuning.tuning.tune(one, Silent(), TuningReport(Console(), one.out))
     assert {path.name for path in killed.out.iterdir()} == FILES
     losses = history(whole.out).losses
     assert sum(losses[-3:]) < sum(losses[:3]) - 0.5
+
+
+@pytest.mark.parametrize(("name", "drafter"), [(TENSORS, False), (DRAFTER, True)])
+def test_the_result_of_another_run_is_not_replaced(name: str, drafter: bool, folder: Path) -> None:
+    one = request(folder, f"other-{name}", steps=1, drafter=drafter)
+    one.out.mkdir()
+    (one.out / name).write_text("of another program")
+    with pytest.raises(TuneError, match=rf"^--out: {one.out}/{name} exists, .*; choose another"):
+        tuning.tune(one, Silent(), TuningReport(Console(), one.out))
+    assert (one.out / name).read_text() == "of another program"
+    assert [path.name for path in one.out.iterdir()] == [name]
 
 
 def test_a_full_disk_is_named_and_nothing_is_half_written(folder: Path, full_disk: Path) -> None:

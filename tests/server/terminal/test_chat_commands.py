@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,30 @@ def test_a_saved_conversation_is_a_request_and_is_continued(chat: Chat, tmp_path
     assert run_command(chat, f"/load {path}") == f"{path}: 3 messages loaded"
     assert contents(chat) == saved
     assert answer(chat) == expected
+
+
+def test_a_save_replaces_conversations_alone_and_completely(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, saved, link = (tmp_path / name for name in ("notes", "chat.json", "link"))
+    for content in (b"my notes", b"[]", b"\xff"):
+        notes.write_bytes(content)
+        assert run_command(chat, f"/save {notes}").startswith(f"{notes}: not a conversation")
+        assert notes.read_bytes() == content
+    link.symlink_to(saved)
+    for path in (saved, saved, link):
+        assert run_command(chat, f"/save {path}") == f"{path}: 1 message saved"
+    before = saved.read_bytes()
+    assert link.is_symlink()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    answer(chat)
+    assert run_command(chat, f"/save {saved}") == f"{saved}: No space left on device"
+    assert saved.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"notes", "chat.json", "link"}
 
 
 @pytest.mark.parametrize(
