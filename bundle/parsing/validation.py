@@ -20,6 +20,7 @@ _PHRASES = {
     "byte_size": SIZE,
     "byte_size_unit": SIZE,
 }
+_BODY = "a JSON object, sent as application/json"
 
 
 def parts(problem: Mapping[str, Any]) -> str:
@@ -49,7 +50,9 @@ def expected(problem: Mapping[str, Any]) -> str:
         case "model_attributes_type" | "model_type":
             # Of a whole body, the header Content-Type can be the reason.
             nested = len(problem.get("loc", ())) > 1
-            return "a JSON object" if nested else "a JSON object, sent as application/json"
+            return "a JSON object" if nested else _BODY
+        case "missing" if problem.get("loc") == ("body",):
+            return _BODY
         case known if known in _PHRASES:
             return _PHRASES[known]
     phrase = re.sub(r"^(\w+ should (be|have)|Value error,) ", "", problem["msg"])

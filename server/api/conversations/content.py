@@ -34,6 +34,18 @@ class TextPart(Fields):
     text: Text = Field(description="The text.")
 
 
+class RefusalPart(Fields):
+    """A refusal in an earlier answer, which counts as its text."""
+
+    type: Literal["refusal"]
+    refusal: Text = Field(description="The text.")
+
+    @property
+    def text(self) -> str:
+        """The refusal."""
+        return self.refusal
+
+
 class _AnyText(Protocol):
     @property
     def text(self) -> str: ...

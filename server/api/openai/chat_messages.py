@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 from pydantic_core import from_json
 
-from hearthd.server.api.conversations.content import CONTENT, Content, parts
+from hearthd.server.api.conversations.content import (
+    CONTENT,
+    Content,
+    RefusalPart,
+    TextPart,
+    Unlisted,
+    or_media,
+    parts,
+)
 from hearthd.server.api.fields import Fields, Text, ToolName, encodable_json
 from hearthd.text.conversation import EarlierCall, Message, ToolResult
 from hearthd.text.errors import InvalidRequest
@@ -76,14 +84,21 @@ _ToolCall = Annotated[
 ]
 
 
+_AnswerText = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+_AnswerPart = Annotated[_AnswerText | Unlisted, or_media(_AnswerText)]
+
+
 class AssistantMessage(Fields):
     """An earlier message from the model."""
 
     role: Literal["assistant"]
-    content: Content = Field(default="", description=CONTENT)
+    content: Text | list[_AnswerPart] = Field(default="", description=CONTENT)
     name: Text = Field(default="", description=_AUTHOR)
     reasoning_content: Text = Field(
         default="", description="The model's reasoning, for chat templates that use it."
+    )
+    reasoning: Text = Field(
+        default="", description="The same as reasoning_content, as Ollama and vLLM call it."
     )
     tool_calls: list[_ToolCall] = Field(
         default_factory=list, description="Tool calls in the message."
@@ -115,7 +130,7 @@ def _message(message: ChatMessage, field: str) -> Message | ToolResult:
         )
     converted = Message(role=message.role, parts=content, name=message.name)
     if isinstance(message, AssistantMessage):
-        converted.reasoning = message.reasoning_content
+        converted.reasoning = message.reasoning_content or message.reasoning
         converted.calls = [
             call.call(f"{field}.tool_calls[{index}]")
             for index, call in enumerate(message.tool_calls)

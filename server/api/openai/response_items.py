@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from hearthd.server.api.conversations.content import CONTENT, Unlisted, or_media, parts
+from hearthd.server.api.conversations.content import (
+    CONTENT,
+    RefusalPart,
+    Unlisted,
+    or_media,
+    parts,
+)
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName, encodable_json
 from hearthd.server.api.inert_fields import Ignored, ignoring, or_ignored
 from hearthd.server.api.openai.chat_messages import json_arguments
@@ -33,7 +39,7 @@ class OutputTextPart(Fields):
     logprobs: list[Any] = Field(default_factory=list, description="Accepted and ignored.")
 
 
-_TextPart = Annotated[InputTextPart | OutputTextPart, Field(discriminator="type")]
+_TextPart = Annotated[InputTextPart | OutputTextPart | RefusalPart, Field(discriminator="type")]
 Part = Annotated[_TextPart | Unlisted, or_media(_TextPart)]
 Content = Text | list[Part]
 

@@ -152,3 +152,19 @@ def test_the_surfaces_make_the_same_prompt(client: httpx.Client) -> None:
     ]
     assert counted[0] > 10
     assert counted == counted[:1] * 3
+
+
+def test_an_earlier_refusal_is_text(client: httpx.Client) -> None:
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "the fox"}]}
+    talk = [user(TEXT), refusal, user(TEXT)]
+    said = [user(TEXT), {"role": "assistant", "content": "the fox"}, user(TEXT)]
+    prompts = [
+        client.post("/apply-template", json={"messages": messages}).json()["prompt"]
+        for messages in (talk, said)
+    ]
+    assert prompts[0] == prompts[1]
+    items = [{"role": "user", "content": "a"}, refusal, {"role": "user", "content": "a"}]
+    answer = client.post("/v1/responses", json={"input": items, "max_output_tokens": 1})
+    assert answer.status_code == 200, answer.text
+    message = refused(client, "/v1/chat/completions", {"messages": [user(refusal["content"][0])]})
+    assert message == "messages[0].content[0].type: got \"refusal\", expected 'text'"

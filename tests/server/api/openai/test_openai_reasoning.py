@@ -158,6 +158,8 @@ def test_earlier_reasoning_reaches_the_template(client: openai.OpenAI) -> None:
         {"role": "tool", "tool_call_id": "c", "content": ""},
     ]
     assert "<think>\nthe fox\n</think>\n\nx" in prompt_of(client, messages=talk)
+    talk[len(TALK)]["reasoning"] = talk[len(TALK)].pop("reasoning_content")
+    assert "<think>\nthe fox\n</think>\n\nx" in prompt_of(client, messages=talk)
     assert "the fox" not in prompt_of(client, messages=[*TALK, said, *TALK])
 
 
