@@ -277,14 +277,20 @@ def test_matrices_whose_blocks_of_rows_are_not_whole_stay_apart(
     )
 
 
+# What files of an architecture have, and no entry point reads: a layer, and what follows it.
+UNREAD = dict.fromkeys(("llava", "llava-next"), ("tower.layers.1.", "tower.post_layernorm."))
+
+
 @pytest.mark.parametrize("architecture", each_architecture())
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)
-    if config.image:
+    if config.image or config.sound:
         sound = (4,) if config.sound else ()
         options = replace(OPTIONS, reads_rows=True, image_rows=(4,), sound_rows=sound)
         program = program_of(architecture, options)
     stored = [name for one in program.weights for name in one.sources]
-    assert sorted(stored) == sorted(ARCHITECTURES[architecture].model(config).parameters())
+    parameters = ARCHITECTURES[architecture].model(config).parameters()
+    unread = UNREAD.get(architecture, ())
+    assert sorted(stored) == sorted(name for name in parameters if not name.startswith(unread))
     for graph in program.graphs:
         assert graph.parameters.keys() <= program.parameters.keys()
