@@ -125,8 +125,8 @@ class Block(nn.Module):
         return h + self.fc2(self.activation(self.fc1(x)))
 
 
-class Tower(nn.Module):
-    """The whole tower."""
+class Layers(nn.Module):
+    """The whole tower without its last norm."""
 
     def __init__(self, config: TowerConfig) -> None:
         self.patch_size, count = config.patch_size, config.patches_per_side**2
@@ -135,20 +135,40 @@ class Tower(nn.Module):
         self.position_embedding = nn.Embedding(count, hidden)
         eps = config.tower_norm_eps
         self.layers = [Block(config, eps) for _ in range(config.tower_layers)]
-        self.post_layernorm = nn.LayerNorm(hidden, eps)
+
+    def states(self, pixels: Tensor) -> list[Tensor]:
+        """Pixels f32 (3, S, S), normalized -> (N, E) before each layer and after the last one.
+
+        A row of patches follows the other.
+        """
+        h = self.patch_embedding(patches(pixels, self.patch_size))
+        states = [h + self.position_embedding.weight]
+        for block in self.layers:
+            states.append(block(states[-1]))
+        return states
+
+
+class Tower(Layers):
+    """The whole tower."""
+
+    def __init__(self, config: TowerConfig) -> None:
+        super().__init__(config)
+        self.post_layernorm = nn.LayerNorm(config.tower_hidden, config.tower_norm_eps)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Pixels f32 (3, S, S), normalized -> (N, E), a row of patches after the other."""
-        h = self.patch_embedding(patches(pixels, self.patch_size))
-        h = h + self.position_embedding.weight
-        for block in self.layers:
-            h = block(h)
-        return self.post_layernorm(h)
+        return self.post_layernorm(self.states(pixels)[-1])
 
 
 def patches(pixels: Tensor, size: int) -> Tensor:
-    """(C, S, S) -> (N, C * size * size): the columns of a convolution's weights."""
+    """(C, S, S) -> (N, C * size * size): the columns of a convolution's weights.
+
+    What is left of an image behind its patches is not read.
+    """
     channels, height, width = pixels.shape
+    if rest := width % size:
+        height, width = height - rest, width - rest
+        pixels = f.narrow(f.narrow(pixels, 1, 0, height), 2, 0, width)
     shape = (channels, height // size, size, width // size, size)
     grid = ops.transpose(ops.reshape(pixels, shape=shape), order=(1, 3, 0, 2, 4))
     return ops.reshape(grid, shape=(shape[1] * shape[3], channels * size * size))

@@ -94,6 +94,7 @@ IMAGES = {
     "pixtral": "image_16",
     "llava": "image",
     "llava-next": "image",
+    "granite-vision": "image",
     "lightonocr": "image_16",
     "gemma4-images": "image_16",
     "gemma4-sound": "sound_16",
@@ -128,6 +129,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     # Of two layers, the first one is read.
     "llava": {"stacked_heads": 1, "matrix": 7, "full_attention": 1},
     "llava-next": {"stacked_heads": 1, "matrix": 7, "full_attention": 1},
+    "granite-vision": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
     "pixtral": {
         "stacked_heads": 2,
         "matrix": 13,

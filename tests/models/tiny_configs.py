@@ -135,6 +135,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "gptj": {"mlp_bias": True, "tied": False},
     "gptneox": {"rotary_width": 32, "parallel": True, **_BIASES},
     "granite": _MULTIPLIERS,
+    "granite-vision": {**_MULTIPLIERS, **SMALL_TOWER, "read_layers": (1, 2)},
     "granite_swa": _SWASH,
     "granitehybrid": {**_MULTIPLIERS, **_MAMBA, "attends": (False, True, True)},
     "granitehybrid-moe": {

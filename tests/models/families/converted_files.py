@@ -32,14 +32,16 @@ NOT_CONVERTED = {
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
     "glm4v-images-mrope", "glm4v-text", "minicpmv-qwen2", "minicpmv4-llama", "minicpmv45-qwen3",
-    "lightonocr-lightonocr", "llava-llava", "llava-next-mistral", "pixtral-pixtral",
+    "lightonocr-lightonocr", "llava-llava", "llava-next-mistral", "granite-vision-granite",
+    "pixtral-pixtral",
     "qwen3vl-images-deepstack", "qwen3vlmoe-images-deepstack",
     "voxtral-ministral", "ultravox-llama", "qwen2audio-qwen2", "qwen25omni-thinker",
 }  # fmt: skip
 
 # Cases whose projector llama.cpp's converter does not know: an older script of it does.
 OF_OLDER_SCRIPT = (
-    "llava-llava", "llava-next-mistral", "minicpmv-qwen2", "minicpmv4-llama", "minicpmv45-qwen3",
+    "granite-vision-granite", "llava-llava", "llava-next-mistral", "minicpmv-qwen2",
+    "minicpmv4-llama", "minicpmv45-qwen3",
 )  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

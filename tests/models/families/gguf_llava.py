@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 
+from hearthd.models.families.granite_vision import Config as GraniteConfig
 from hearthd.models.families.llava_next import Config as LlavaNextConfig
 from tests.models.families.gguf_files import is_of_tower
 
@@ -28,19 +29,25 @@ def add_llava(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
     writer.add_bool("clip.has_text_encoder", False)
     writer.add_bool("clip.has_llava_projector", True)
-    writer.add_array("clip.vision.feature_layer", [config.layers_read])
-    if isinstance(config, LlavaNextConfig):
+    writer.add_array("clip.vision.feature_layer", _layers_read(config))
+    if isinstance(config, LlavaNextConfig | GraniteConfig):
         side = config.image_size
         writer.add_array("clip.vision.image_grid_pinpoints", [2 * side, side, side, 3 * side])
         writer.add_string("clip.vision.image_aspect_ratio", "anyres")
         writer.add_string("clip.vision.mm_patch_merge_type", "spatial_unpad")
 
 
+def _layers_read(config: Any) -> list[int]:
+    return [*config.read_layers] if isinstance(config, GraniteConfig) else [config.layers_read]
+
+
 def llava_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The tensors by name, but not what is not read: the last layer, and the norm after it."""
+    """The tensors by name, but not what is not read: CLIP's last layer, and the norm after it."""
+    names_in_folder = [name for name in source.names() if ".head." not in name]
+    is_clip = any(name.endswith("class_embedding") for name in names_in_folder)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     projector = {"linear_1": "mm.0", "linear_2": "mm.2"}
-    for name in filter(is_of_tower, source.names()):
+    for name in filter(is_of_tower, names_in_folder):
         if name.endswith(_LINE_END):
             yield f"model.{_LINE_END}", source.read(name)
             continue
@@ -48,7 +55,7 @@ def llava_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str,
         *_, module, suffix = name.split(".")
         if module in projector:
             yield f"{projector[module]}.{suffix}", source.read(name)
-        elif module != "post_layernorm" and f"layers.{layers - 1}." not in name:
+        elif module != "post_layernorm" and not (is_clip and f"layers.{layers - 1}." in name):
             inner = inner.removeprefix("vision_model.")
             stored = names.get_name(f"vision_tower.vision_model.{inner}", (".weight", ".bias"))
             assert stored is not None, name

@@ -56,6 +56,13 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
     ),
     # llava-hf/llava-1.5-7b-hf
     "llava": decoder(4096, 11008, 32, 32, 128, 32064, tied=False, **_CLIP_TOWER),
+    # ibm-granite/granite-vision-3.2-2b
+    "granite-vision3": decoder(
+        2048, 8192, 32, 8, 64, 49156,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
+        image_size=384, patch_size=14, tower_layers=2, read_layers=(1, 2), tower_hidden=1152,
+        tower_ffn=4304, tower_heads=16, tower_norm_eps=1e-6,
+    ),
     # llava-hf/llava-v1.6-mistral-7b-hf
     "llava1.6": decoder(
         4096, 14336, 32, 8, 128, 32064, rope_base=1e6, tied=False, **_CLIP_TOWER

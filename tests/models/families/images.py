@@ -95,6 +95,7 @@ def computed(name: str, folder: Path) -> Recorded:
         read["image_sizes"] = torch.tensor([squares.shape[2:]] * IMAGES)
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(**read).pooler_output])
+        rows = rows * getattr(model.config.text_config, "embedding_multiplier", 1.0)
         return with_answer(model, inputs | read, rows.reshape(IMAGES, len(order_of(name)), -1))
 
 

@@ -33,6 +33,17 @@ LLAVA_PIXTRAL: Mapping[str, Any] = {
     "image_token_index": 96, "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
     "vision_config": PIXTRAL_TOWER["vision_config"],
 }  # fmt: skip
+# The last pixels of an image are in no patch. Two of three layers are read. `llava_next` of
+# transformers leaves out the scaling of logits, which GraniteForCausalLM has.
+GRANITE_TOWER: Mapping[str, Any] = {
+    "image_token_index": 96, "vision_feature_layer": [-3, -1], "tie_word_embeddings": True,
+    "vision_feature_select_strategy": "full", "image_grid_pinpoints": [[12, 12]],
+    "vision_config": {
+        "model_type": "siglip_vision_model", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 3, "image_size": 12, "patch_size": 5,
+        "layer_norm_eps": 1e-4,
+    },
+}  # fmt: skip
 LLAVA_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[str, Any]]]] = (
     ("llava", "LlavaConfig", CLIP_TOWER, {"llava": {"model_type": "llama"}}),
     (
@@ -45,6 +56,15 @@ LLAVA_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
             "mistral": {
                 "model_type": "mistral", "sliding_window": None,
                 "rope_parameters": DEFAULT | {"rope_theta": 1e6},
+            },
+        },
+    ),
+    (
+        "granite-vision", "LlavaNextConfig", GRANITE_TOWER,
+        {
+            "granite": {
+                "model_type": "granite", "embedding_multiplier": 12.0, "attention_multiplier": 0.2,
+                "residual_multiplier": 0.22, "tie_word_embeddings": True,
             },
         },
     ),

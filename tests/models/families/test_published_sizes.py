@@ -92,6 +92,7 @@ COVERED = (
     ("lightonocr", "int8-g32", "image_64"),
     ("llava", "int8-g32", "image"),
     ("llava1.6", "int8-g32", "image"),
+    ("granite-vision3", "int8-g32", "image"),
     ("mamba", "native", "prefill_16"),
     ("mamba2", "native", "prefill_16"),
     ("mpt", "native", "prefill_16"),
