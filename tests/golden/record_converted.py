@@ -68,6 +68,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "internlm2-": {"architectures": ["InternLM2ForCausalLM"]},
+    "llama-embed": {"architectures": ["LlamaBidirectionalModel"]},
     "lightonocr-": {"architectures": ["LightOnOCRForConditionalGeneration"]},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "mistral4-": {"architectures": ["Mistral3ForConditionalGeneration"]},

@@ -18,6 +18,8 @@ ENCODER_SIZES: Mapping[str, Size] = {
     ),
     # EuroBERT/EuroBERT-210m
     "eurobert": decoder(768, 3072, 12, 12, 64, 128256, rope_base=25e4, max_context=8192),
+    # nvidia/llama-nemotron-embed-1b-v2
+    "llama-embed": decoder(2048, 8192, 32, 8, 64, 128256, rope_base=5e5, max_context=8192),
     # Snowflake/snowflake-arctic-embed-m-v2.0
     "gte": decoder(
         768, 3072, 12, 12, 64, 250048, rope_base=16e4, token_types=1, max_context=8192

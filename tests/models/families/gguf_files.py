@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "arcee", "baichuan", "bailingmoe", "deci", "deepseek", "internlm2", "llama", "minicpm", "olmo",
-    "xverse", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
+    "arcee", "baichuan", "bailingmoe", "deci", "deepseek", "internlm2", "llama", "llama-embed",
+    "minicpm", "olmo", "xverse", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
     "mistral3", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of towers' tensors, and what precedes a text model's beside a tower.
@@ -317,7 +317,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
     architecture = ENCODERS[architecture].name_in_gguf
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_causal_attention(False)
-    if architecture in ("eurobert", "gemma-embedding"):
+    if architecture in ("eurobert", "gemma-embedding", "llama-embed"):
         add_config(writer, architecture, config)
     else:
         _add_encoder(writer, architecture, config)
@@ -339,6 +339,8 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
             values = values[config.skipped or 0 :]
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
+        if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
+            values = neighbors(values, config.head_dim)
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         writer.add_tensor(stored, values)

@@ -153,6 +153,7 @@ COVERED = (
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
     ("eurobert", "int8-g32", "encode_1x128"),
+    ("llama-embed", "int8-g32", "encode_1x128"),
     ("gte", "bf16", "encode_1x128"),
     ("jina-v2", "int8-g32", "encode_1x128"),
     ("jina-v2-code", "bf16", "encode_8x16"),

@@ -131,6 +131,14 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         arguments={**SMALL, "num_key_value_heads": 4, "rms_norm_eps": 1e-6},
         modules=_pooling("lasttoken"),
     ),
+    "llama-embed": EncoderCase(
+        architecture="llama-embed",
+        config="LlamaEmbedConfig",
+        arguments={
+            **SMALL, "rope_parameters": {"rope_type": "default", "rope_theta": 5e3},
+            "pooling": "avg", "temperature": 0.02,
+        },
+    ),
     "gte": EncoderCase(architecture="gte", config="GteConfig", arguments=_BERT),
     "gte-cls": EncoderCase(  # as arctic-embed-m-v2.0
         architecture="gte",

@@ -17,6 +17,7 @@ from tests.models.families.encoders.encoder_cases import (
     write_folder,
 )
 from tests.models.families.encoders.jina_bert_torch import JinaBertConfig, JinaBertModel
+from tests.models.families.encoders.llama_embed_torch import LlamaEmbedConfig, LlamaEmbedModel
 from tests.models.families.encoders.nomic_moe_torch import NomicMoeConfig, NomicMoeModel
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ transformers.utils.logging.set_verbosity_error()
 # Models that transformers does not have.
 _OURS: Mapping[str, tuple[Any, Any]] = {
     "JinaBertConfig": (JinaBertConfig, JinaBertModel),
+    "LlamaEmbedConfig": (LlamaEmbedConfig, LlamaEmbedModel),
     "NomicMoeConfig": (NomicMoeConfig, NomicMoeModel),
 }
 

@@ -210,6 +210,7 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "jina-v3": ("jina-bert-v3", {**BERT, "rope_base": 2e4}),
     "eurobert": ("eurobert", {**SHAPE, "rope_base": 1e4}),
+    "llama-embed": ("llama-embed", {**SHAPE, "rope_base": 1e4}),
     "gte": ("gte", {**BERT, "rope_base": 1e3}),
     "jina-v2": ("jina-bert-v2", BERT),
     "jina-v2-code": ("jina-bert-v2-code", BERT),
@@ -298,6 +299,7 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
             {"architectures": ["EuroBertForSequenceClassification"], "id2label": {"0": "a"}},
             "architectures: supported are models without a head",
         ),
+        ("llama-embed", {"pooling": "max"}, "pooling: got 'max', supported: avg, cls, last"),
         ("gte", {"logn_attention_scale": True}, "logn_attention_scale = True, supported is False"),
         (
             "gte",
