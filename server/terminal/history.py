@@ -10,6 +10,7 @@ from pathlib import Path
 ENVIRONMENT = "HEARTH_HISTORY"
 MAX_ENTRIES = 1000
 _MODE = 0o600
+_MAX_BAD_LINES = 16  # that were cut; a file with more is not a history, and is not shortened
 
 
 def history_file() -> Path | None:
@@ -39,7 +40,7 @@ def read_history(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     entries = [entry for line in lines if (entry := _entry(line))]
-    if len(lines) > 2 * MAX_ENTRIES:
+    if len(lines) > 2 * MAX_ENTRIES and len(lines) - len(entries) <= _MAX_BAD_LINES:
         shorter = path.with_name(f"{path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             _append(shorter, entries[-MAX_ENTRIES:])

@@ -215,6 +215,16 @@ def test_a_long_history_is_shortened_and_bad_lines_are_skipped(tmp_path: Path) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_long_file_that_is_not_a_history_is_not_shortened(tmp_path: Path) -> None:
+    """As of $HEARTH_HISTORY=~/.bash_history."""
+    path = tmp_path / "history"
+    path.write_text("ls\n" * (2 * history.MAX_ENTRIES + 1))
+    before = path.read_text()
+    history.append_history(path, "last")
+    assert history.read_history(path) == ["last"]
+    assert path.read_text() == f'{before}"last"\n'
+
+
 @pytest.mark.nightly
 def test_a_pipe_is_read_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "history"
