@@ -27,7 +27,8 @@ class Claims:
         self._folder = folder
         for path in folder.glob(f"*{SUFFIX}") if folder else ():  # of processes that were killed
             with contextlib.suppress(OSError):
-                if (descriptor := _locked(path)) is not None:
+                is_claim = path.is_file() and not path.stat().st_size  # others have contents
+                if is_claim and (descriptor := _locked(path)) is not None:
                     _release(path, descriptor)
 
     @contextlib.asynccontextmanager

@@ -53,8 +53,9 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_the_next_store_removes_the_files_of_killed_processes(tmp_path: Path) -> None:
     (tmp_path / "a.claim").touch()
+    (tmp_path / "insurance.claim").write_text("of another program")
     Claims(tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["insurance.claim"]
 
 
 def test_a_file_that_was_removed_before_its_lock_is_no_claim(
