@@ -14,6 +14,7 @@ from hearthd import flags
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection
 from hearthd.baker.hub.reference import BadReference, is_reference, suggestion
+from hearthd.baker.hub.typed_options import typed_options
 from hearthd.baker.ollama.described_model import DescribedModel
 from hearthd.baker.ollama.modelfile import described
 from hearthd.baker.pipeline.bake import bake, bakeable, named_models
@@ -24,7 +25,6 @@ from hearthd.baker.pipeline.kinds.bake_gru import GRU
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.baker.typed_options import typed_options
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.

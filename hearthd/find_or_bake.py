@@ -147,8 +147,8 @@ def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(bake: Mapping[str, Any]) -> BakeOptions:
     """The options, whose files exist; raises a usage error."""
+    from hearthd.baker.hub.typed_options import typed_options
     from hearthd.baker.pipeline.bake_options import BadOption
-    from hearthd.baker.typed_options import typed_options
 
     try:
         return typed_options(bake)

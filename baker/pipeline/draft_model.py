@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -18,12 +18,12 @@ from hearthd.baker.parameters.parameter_writer import (
     tensors_of,
 )
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.weights_config import identify, model_config
+from hearthd.baker.pipeline.weights_config import assistant_of, identify, model_config
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
 from hearthd.baker.weights.source import BadFile, WeightSource
 from hearthd.baker.weights.source_in_front import SourceInFront
-from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
 from hearthd.models.dsl.storage import STORAGES
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import IntegerBlock
     from hearthd.models.config import ModelConfig
-    from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import StoredTensor
 
 _PREFIX = f"{DRAFTER_MODULE}."
@@ -67,7 +66,7 @@ def with_draft_model(model: OpenedModel, path: Path, context: int) -> OpenedMode
 def open_draft_model(path: Path, context: int, tokenizers: TokenizerCache | None) -> OpenedModel:
     """A language model to draft with; raises a WeightsError, RecipeError or ConfigError."""
     source = open_weights(path)
-    if (assistant := _assistant(source)) is not None:
+    if (assistant := assistant_of(source)) is not None:
         return OpenedModel(source, assistant, model_config(source, assistant), tokenizers)
     family = identify(source, None)
     if family.architecture not in ARCHITECTURES:
@@ -77,17 +76,6 @@ def open_draft_model(path: Path, context: int, tokenizers: TokenizerCache | None
         )
     architecture, config = ARCHITECTURES[family.architecture], family.config
     return OpenedModel(source, architecture, config.for_context(context), tokenizers)
-
-
-def _assistant(source: WeightSource) -> Architecture[Any] | None:
-    """The architecture of weights that are an assistant's."""
-    gguf, metadata = source.format == "gguf", source.metadata()
-    written = metadata.get("general.architecture" if gguf else "model_type")
-    for architecture in ASSISTANTS.values():
-        names = (architecture.name_in_gguf,) if gguf else architecture.model_types
-        if written in names:
-            return architecture
-    return None
 
 
 def _require_same_heads(draft: AssistantConfig, model: ModelConfig, path: Path) -> None:

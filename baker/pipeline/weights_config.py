@@ -19,7 +19,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError, path_of
 from hearthd.bundle import NotABundle
-from hearthd.models.catalog import ENCODERS, SPEECH, TEXT
+from hearthd.models.catalog import ASSISTANTS, ENCODERS, SPEECH, TEXT
 from hearthd.models.config import ConfigError, OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
@@ -158,6 +158,17 @@ def check_architecture(model: str, source: WeightSource) -> None:
         )
 
 
+def assistant_of(source: WeightSource) -> Architecture[Any] | None:
+    """The architecture of weights that are an assistant's."""
+    gguf, metadata = source.format == "gguf", source.metadata()
+    written = metadata.get(ARCHITECTURE if gguf else "model_type")
+    for architecture in ASSISTANTS.values():
+        names = (architecture.name_in_gguf,) if gguf else architecture.model_types
+        if written in names:
+            return architecture
+    return None
+
+
 def families_of(source: WeightSource) -> list[str]:
     """The families with the architecture of weights.
 
@@ -165,6 +176,11 @@ def families_of(source: WeightSource) -> list[str]:
     """
     if instead := instead_of_model(source):
         raise ConfigError(f"{_config_file(source)} {instead}")
+    if assistant_of(source):
+        raise ConfigError(
+            f"{_config_file(source)} is of an assistant, which drafts tokens for its model; "
+            "specify the model, and the assistant with --drafter"
+        )
     names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
     _require_order(where, written_for)

@@ -109,6 +109,8 @@ def test_weights_of_another_architecture_are_named(
          "seems to be a model that draws images or videos; specify a language model$"),
         ({"general.architecture": "controlvector", "controlvector.model_hint": "llama"},
          "direction.1", "is a control vector, which Hearth does not apply; specify the model$"),
+        ({"general.architecture": "gemma4-assistant", "gemma4-assistant.block_count": 1},
+         "blk.0.attn_q.weight", "is of an assistant, .*, and the assistant with --drafter$"),
         ({}, "net.0.weight", "says nothing about a model, and has no tensors of one; specify"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Check the options of a bake before a model is downloaded, which takes long."""
+"""The options of a bake that a user typed, checked before a model is downloaded."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.hub.reference import is_reference
-from hearthd.baker.pipeline.bake_options import BadOption, BakeOptions, bake_options
+from hearthd.baker.pipeline.bake_options import BadOption, bake_options
 from hearthd.bundle import bundle_home
 from hearthd.flag_names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+
 _INPUTS = ("adapter", "mmproj", "calibration", "drafter")
 
 
 def typed_options(values: Mapping[str, Any]) -> BakeOptions:
-    """As bake_options; also raises BadOption for a file or a folder that is not there."""
+    """As bake_options, but BadOption also if a file or a folder does not exist."""
     options = bake_options(values)
     for name in _INPUTS:
         path = getattr(options, name)
