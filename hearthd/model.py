@@ -46,7 +46,7 @@ class Model:
         self._session = self._opened.enter_context(Session(service))
 
     def generate(self, prompt: str, *, max_tokens: int | None = None, **options: Any) -> str:
-        """Continue a text, by default until the model ends it or the context is full."""
+        """Continue a text: by default to its end, its Modelfile's limit, or the full context."""
         return "".join(self.stream(prompt, max_tokens=max_tokens, **options))
 
     def chat(

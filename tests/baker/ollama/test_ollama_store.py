@@ -21,11 +21,12 @@ MODEL = "application/vnd.ollama.image.model"
 
 
 def write_blob(store: Path, data: bytes) -> tuple[str, Path]:
-    """Write a file under its digest; returns the digest and the path."""
+    """Write a file under its digest, unless it is there; returns the digest and the path."""
     digest = hashlib.sha256(data).hexdigest()
     path = store / "blobs" / f"sha256-{digest}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    if not path.exists():
+        path.write_bytes(data)
     return f"sha256:{digest}", path
 
 
