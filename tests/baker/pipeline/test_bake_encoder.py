@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
+from typing_extensions import override
 
 from hearthd.baker.checks.verification import verify
 from hearthd.baker.pipeline.bake import bake
@@ -16,7 +17,7 @@ from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.bundle import VMFB, EncoderManifest, read_manifest, read_public_key
+from hearthd.bundle import VMFB, EncoderManifest, Preset, read_manifest, read_public_key
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.families.qwen3_reranker import PROMPT
@@ -37,6 +38,14 @@ CASE = "roberta"  # with tokens of one type
 PROGRESS = TerminalProgress(open_console(stderr=True))
 
 
+class Notes(Silent, list[str]):
+    """Keeps the notes of a bake."""
+
+    @override
+    def note(self, text: str) -> None:
+        self.append(text)
+
+
 def write_model(folder: Path, name: str = CASE) -> Path:
     folder.mkdir()
     recorded_encoder(name).write(folder)
@@ -54,9 +63,9 @@ def encoder_options(weights: Path, out: Path, **options: object) -> BakeOptions:
 
 @pytest.mark.slow
 def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
-    bundle = bake(
-        encoder_options(write_model(tmp_path / "m"), tmp_path / "b", model=None), PROGRESS
-    )
+    chosen = encoder_options(write_model(tmp_path / "m"), tmp_path / "b", model=None)
+    bundle = bake(chosen, notes := Notes(), Preset(context=8192))
+    assert "leaves out the parameters and texts beside the weights: it writes no text" in notes
     manifest = read_manifest(bundle)
     assert isinstance(manifest, EncoderManifest)
     assert [function.name for function in manifest.by_length] == [
