@@ -88,7 +88,11 @@ def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any
 
 
 def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata. A layer that predicts further tokens follows the others."""
+    """Read GGUF metadata. A layer that predicts further tokens follows the others.
+
+    GLM-4.5V's positions in images have several axes, which its text does not need.
+    """
+    data.ignore("rope.dimension_sections")
     return Config(
         **corrected_experts_from_gguf(data, partial_fields_from_gguf(data, _SHARE)),
         normed_heads=data.has_tensor("blk.0.attn_q_norm.weight"),

@@ -88,6 +88,7 @@ IMAGES = {
     "qwen25vl-images": "image_16",
     "qwen2vl-images": "image_16",
     "glm4v-images": "image_16",
+    "glm4vmoe-images": "image_16",
     "minicpmv": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
@@ -112,6 +113,13 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "qwen2vl-images": {"stacked_heads": 2, "matrix": 11, "rope": 4, "full_attention": 2},
     "minicpmv": {"stacked_heads": 2, "matrix": 15, "full_attention": 3},
     "glm4v-images": {
+        "matrix": 16,
+        "add_norm": 6,
+        "rope": 4,
+        "full_attention": 2,
+        "gated_silu": 3,
+    },
+    "glm4vmoe-images": {
         "matrix": 16,
         "add_norm": 6,
         "rope": 4,

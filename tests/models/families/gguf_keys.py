@@ -220,7 +220,9 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     ),
     "glm4": _glm4,
     "glm4moe": lambda config: (
-        _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
+        _corrected_experts(config)
+        | {"rope.dimension_count": config.rotary_width}
+        | (_sections(config) if hasattr(config, "rope_sections") else {})
     ),
     "gpt-oss": gpt_oss_keys,
     "gptneox": lambda config: {

@@ -34,7 +34,8 @@ TYPES = {
     "pixtral": "pixtral", "llava": "mlp", "llava-next": "mlp", "granite-vision": "mlp",
     "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
-    "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "qwen25omni": "qwen2.5o",
+    "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "glm4vmoe-images": "glm4v",
+    "qwen25omni": "qwen2.5o",
     "minicpmv": "resampler", "minicpmv4": "resampler", "minicpmv45": "resampler",
 }  # fmt: skip
 _SILU = (

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT, EXPERTS, GEMMA4, LONGROPE, MINISTRAL_ROPE
+from tests.models.families.case_arguments import (
+    CORRECTED,
+    DEFAULT,
+    EXPERTS,
+    GEMMA4,
+    LONGROPE,
+    MINISTRAL_ROPE,
+)
 from tests.models.families.llava_cases import LLAVA_CASES, PIXTRAL_TOWER
 
 if TYPE_CHECKING:
@@ -342,6 +349,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     ("glm4v", "Glm4vConfig", GLM_TOWER, {"text": GLM_TEXT}),  # without its tower
     ("glm4v-images", "Glm4vConfig", GLM_TOWER, {"mrope": GLM_TEXT}),
+    ("glm4vmoe-images", "Glm4vMoeConfig", GLM_TOWER, {"mrope": GLM_TEXT | CORRECTED}),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

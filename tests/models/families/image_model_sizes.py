@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.models.families.size import Size, decoder
-from tests.models.families.size_fields import DEEPSTACK_TOWER
+from tests.models.families.size_fields import CORRECTED, DEEPSTACK_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,15 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
         rope_sections=(8, 12, 12), patch_size=14, merged_patches=2, table_side=24, tower_layers=2,
         tower_hidden=1536, tower_ffn=4096, tower_heads=12, tower_norm_eps=1e-5,
         projector_ffn=13696,
+    ),
+    # zai-org/GLM-4.5V
+    "glm4.5v-images": decoder(
+        4096, 10944, 96, 8, 128, 151552,
+        rope_base=1e4, tied=False, attention_bias=True, rotary_width=64, normed_heads=False,
+        experts=128, experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **CORRECTED,
+        rope_sections=(8, 12, 12), patch_size=14, merged_patches=2, table_side=24, tower_layers=2,
+        tower_hidden=1536, tower_ffn=4096, tower_heads=12, tower_norm_eps=1e-5,
+        projector_ffn=10944,
     ),
     # openbmb/MiniCPM-V-2_6
     "minicpm-v2.6": decoder(
