@@ -180,7 +180,8 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
 
     honored = {name for schema in schemas(Fields) for name in schema.model_fields}
     # Ollama's routes have `suffix` and `format`, Anthropic's `output_*`, /v1/responses the four
-    # before them, `response_format` has `value`; /completion has `multimodal_data`; parts have `refusal`.
+    # before them, `response_format` has `value`; /completion has `multimodal_data`; parts of
+    # messages have `refusal`.
     assert honored & set(FIELDS) == {
         "annotations", "lora", "metadata", "multimodal_data", "prompt", "suffix", "format",
         "conversation", "previous_response_id", "store", "truncation", "output_config",
