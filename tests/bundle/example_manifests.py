@@ -29,6 +29,8 @@ from hearthd.bundle import (
     KernelBuild,
     LanguageManifest,
     OutputSpec,
+    Preset,
+    PresetMessage,
     Provenance,
     Serving,
     SoundInput,
@@ -143,6 +145,18 @@ ENCODER = EncoderManifest(
     ),
 )  # fmt: skip
 EXAMPLES = {"language": EXAMPLE, "arrays": ARRAYS, "encoder": ENCODER}
+
+# Every field of a preset.
+PRESET = Preset(
+    sampling={"temperature": 0.5},
+    stop=("a", "b"),
+    seed=-1,
+    max_tokens=3,
+    context=4,
+    system="S",
+    messages=(PresetMessage(role="user", content="M"),),
+    license="L",
+)
 
 
 def small_bundle(folder: Path) -> Path:

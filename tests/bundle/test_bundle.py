@@ -20,6 +20,7 @@ from hearthd.bundle import (
     FORMAT,
     MANIFEST,
     NO_PLACES,
+    NO_PRESET,
     SEAL,
     AdapterArray,
     AdapterMatrix,
@@ -46,6 +47,7 @@ from hearthd.bundle import (
     Manifest,
     NotABundle,
     OutputSpec,
+    Preset,
     Provenance,
     Serving,
     SoundInput,
@@ -60,7 +62,7 @@ from hearthd.bundle import (
     read_manifest_of,
     write_manifest,
 )
-from tests.bundle.example_manifests import ARRAYS, EXAMPLE, EXAMPLES
+from tests.bundle.example_manifests import ARRAYS, EXAMPLE, EXAMPLES, PRESET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +102,7 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         GridInput: [EXAMPLE.image_grid],
         SoundInput: [EXAMPLE.sound],
         AdapterPlaces: [NO_PLACES, EXAMPLE.adapters],
+        Preset: [NO_PRESET, PRESET],
     }
     if type_ in examples:
         return st.sampled_from(examples[type_])

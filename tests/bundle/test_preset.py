@@ -8,19 +8,8 @@ from typing import Any
 
 import pytest
 
-from hearthd.bundle import NotABundle, Preset, PresetMessage, parse_manifest
-from tests.bundle.example_manifests import EXAMPLE
-
-PRESET = Preset(
-    sampling={"temperature": 0.5},
-    stop=("a", "b"),
-    seed=-1,
-    max_tokens=3,
-    context=4,
-    system="S",
-    messages=(PresetMessage(role="user", content="M"),),
-    license="L",
-)
+from hearthd.bundle import NotABundle, Preset, parse_manifest
+from tests.bundle.example_manifests import EXAMPLE, PRESET
 
 
 @pytest.mark.parametrize("preset", [PRESET, Preset(system="S")])

@@ -28,7 +28,7 @@ def baked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[BakeOptions]:
     """What was asked to be baked; a manifest is written in place of the bundle."""
     options: list[BakeOptions] = []
 
-    def bake(chosen: BakeOptions, _: object) -> Path:
+    def bake(chosen: BakeOptions, *_: object) -> Path:
         options.append(chosen)
         write_manifest(tmp_path, EXAMPLE)
         return tmp_path

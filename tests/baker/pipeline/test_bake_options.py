@@ -18,7 +18,7 @@ from hearthd.baker.pipeline.bake_options import (
     bake_options,
     recorded_options,
 )
-from hearthd.bundle import CALIBRATION, DRAFTER, NotABundle
+from hearthd.bundle import CALIBRATION, DRAFTER, NO_PRESET, NotABundle
 from hearthd.flag_names import flag
 from hearthd.models.precision import NAMED_PRECISIONS
 from tests.conftest import Silent, options_for
@@ -26,6 +26,7 @@ from tests.conftest import Silent, options_for
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import Kind
     from hearthd.baker.progress import Progress
+    from hearthd.bundle import Preset
 
 # A value of every option that is recorded, by the kind of models that takes it, and its record.
 VALUES: dict[Kind, dict[str, tuple[Any, Any]]] = {
@@ -140,7 +141,8 @@ def typed(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> BakeOptions:
     """The options that `hearth bake ARGUMENTS` bakes with."""
     given: list[BakeOptions] = []
 
-    def caught(options: BakeOptions, _: Progress) -> Path:
+    def caught(options: BakeOptions, _: Progress, preset: Preset) -> Path:
+        assert preset == NO_PRESET
         given.append(options)
         return Path()
 
