@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 def write_completely(path: Path, text: str) -> None:
-    """Replace a file, or a link; an error leaves it as it was. Raises OSError with its name."""
+    """Replace a file, or a link; an error leaves it as it was. Raises OSError with its name.
+
+    A device or a pipe, such as /dev/null, is written to and stays.
+    """
+    if path.exists() and not (path.is_file() or path.is_symlink()):
+        path.write_text(text, encoding="utf-8")
+        return
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
