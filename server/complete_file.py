@@ -17,7 +17,7 @@ def write_completely(path: Path, text: str) -> None:
     if path.exists() and not (path.is_file() or path.is_symlink()):
         path.write_text(text, encoding="utf-8")
         return
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -45,7 +45,8 @@ def is_stored(text: str) -> bool:
 def find_stored(reference: str) -> DescribedModel:
     """A model that Ollama downloaded or created.
 
-    Raises NoWeights if there is none, or if it is not one GGUF file.
+    Raises NoWeights for a name that Ollama does not have, and for a model that is not one GGUF
+    file.
     """
     host, namespace, model, tag = _parts(reference)
     for store in _stores():

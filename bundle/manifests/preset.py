@@ -31,7 +31,7 @@ class Preset:
     max_tokens  maximum length of an answer
     context     positions that a prompt and its answer take at most
     system      system message of conversations that have none
-    messages    messages before those of every conversation
+    messages    the first messages of every conversation
     license     text of the license, for people
     """
 

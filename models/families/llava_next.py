@@ -136,7 +136,7 @@ def padded_input(
 
 
 def _layouts(data: ConfigJson, side: int) -> tuple[tuple[int, int], ...]:
-    """Columns and rows of tiles; raises ConfigError for pixels that are no multiple of `side`."""
+    """Columns and rows of tiles; raises ConfigError for sides that `side` does not divide."""
     pairs = data.pairs("image_grid_pinpoints", default=_PINPOINTS)
     for pair in pairs:
         if pair[0] % side or pair[1] % side:

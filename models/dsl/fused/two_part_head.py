@@ -257,7 +257,7 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     name = f"linear_refined_{format_of(attrs).symbol}"
     outputs = result.shape[1]
     product = product_kernel(name, types[1:], outputs, {}, matrix=2, largest=_SHARE_BLOCKS)
-    # It reads few blocks of the matrix.
+    # It reads few blocks of the matrix, and a larger share has no bits for its blocks.
     scalars = (attrs.get("step", 1.0),)
     return replace(product, private=(), joins=False, scalars=scalars, in_place=True)
 

@@ -69,7 +69,7 @@ class OllamaCreateRequest(Fields):
         None, description="System message of conversations that have none."
     )
     messages: Annotated[list[OllamaFirstMessage], Field(max_length=_MAX_MESSAGES)] | None = Field(
-        None, description="Messages before those of every conversation."
+        None, description="The first messages of every conversation."
     )
     license: Setting | list[Setting] | None = Field(None, description="Text of the license.")
     stream: bool = Field(True, description="Send the progress as a stream of JSON lines.")

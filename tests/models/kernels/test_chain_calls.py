@@ -260,6 +260,16 @@ def test_a_thread_takes_as_much_as_leaves_two_shares_for_each_thread(
         assert shares <= max(8 * max(threads, 2), all_ // 8)
 
 
+def test_tickets_begin_at_a_multiple_of_their_number(tickets: ctypes.CDLL) -> None:
+    """Also if another thread has come after the first tickets were taken."""
+    state = np.zeros(STATE.shape, np.int32)
+    chain = state.ctypes.data_as(ctypes.c_void_p)
+    assert tickets.taken(chain, 3, 3, 9, 4) == 0  # no ticket before the third one was taken
+    state[16] = 3
+    counts = [tickets.taken(chain, int(state[16]), 3, 9, most) for most in (1, 4, 4, 4, 4)]
+    assert counts == [1, 1, 2, 4, 1]
+
+
 def test_a_thread_that_is_late_takes_nothing(tickets: ctypes.CDLL) -> None:
     state = np.zeros(STATE.shape, np.int32)
     chain = state.ctypes.data_as(ctypes.c_void_p)
