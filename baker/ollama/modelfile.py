@@ -203,11 +203,9 @@ def _instructions(path: Path) -> Iterator[Instruction]:
             raise BadModelfile(f"{place}: got {command:.40}, expected one of {expected}")
         if command in _WITH_WORD:
             word, rest = _split(rest)
-        while (value := _unquoted(rest)) is None:
-            following = next(lines, None)
-            if following is None:
-                raise BadModelfile(f"{place}: {command}: its quotes do not end")
-            rest = f"{rest}\n{following[1].rstrip()}"
+        value = _value(rest, lines)
+        if value is None:
+            raise BadModelfile(f"{place}: {command}: its quotes do not end")
         if not value and not rest:
             raise BadModelfile(f"{place}: {f'{command} {word}'.rstrip()}: the value is missing")
         yield Instruction(place, command, word, value)
@@ -219,10 +217,15 @@ def _split(line: str) -> tuple[str, str]:
     return word, rest[0].strip() if rest else ""
 
 
-def _unquoted(text: str) -> str | None:
-    """A value without its quotes; None if they do not end in the text."""
-    quotes = next((quotes for quotes in ('"""', '"') if text.startswith(quotes)), "")
+def _value(first: str, lines: Iterator[tuple[int, str]]) -> str | None:
+    """A value without its quotes, which may end in a later line; None if they do not end."""
+    quotes = next((quotes for quotes in ('"""', '"') if first.startswith(quotes)), "")
     if not quotes:
-        return text
-    ends = len(text) >= 2 * len(quotes) and text.endswith(quotes)
-    return text[len(quotes) : -len(quotes)] if ends else None
+        return first
+    read = [first[len(quotes) :]]
+    while not read[-1].endswith(quotes):
+        following = next(lines, None)
+        if following is None:
+            return None
+        read.append(following[1].rstrip())
+    return "\n".join(read).removesuffix(quotes)
