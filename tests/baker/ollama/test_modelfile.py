@@ -63,7 +63,8 @@ PARAMETER num_predict -1
 SYSTEM """
   Be # terse.
 """
-SYSTEM """Be "kind"."""
+SYSTEM """Be "kind"
+and "brief"."""
 MESSAGE user "Hi
 there"
 LICENSE A
@@ -72,7 +73,7 @@ LICENSE B
     assert read_modelfile(write(folder, text)).preset == Preset(
         sampling={"temperature": 1, "top_k": 20},
         stop=("<|a|>", "<|b|>"),
-        system='Be "kind".',
+        system='Be "kind"\nand "brief".',
         messages=(PresetMessage(role="user", content="Hi\nthere"),),
         license="A\n\nB",
     )
