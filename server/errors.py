@@ -6,7 +6,7 @@ RequestError               also the errors of text/errors.py
  +- ModelNotFound          the server has no model of this name
  +- NotStored              the server has no response, conversation or item of this id
  +- TooLargeToStore        a response, conversation or batch exceeds --state-size
- +- StorageFull            the disk has no space for what a request stores
+ +- StorageFull            the disk has no space for what a request stores, or refuses it
  +- Unavailable            the request cannot be answered now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
@@ -24,6 +24,7 @@ RequestError               also the errors of text/errors.py
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 from typing import TYPE_CHECKING, ClassVar
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hearthd.text.errors import NotSupported, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _MAX_SHOWN = 200  # characters of a rejected name
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -70,7 +71,19 @@ class TooLargeToStore(RequestError):
 
 
 class StorageFull(RequestError):
-    """The disk has no space for what a request stores."""
+    """The disk has no space for what a request stores, or refuses it."""
+
+
+@contextlib.contextmanager
+def disk_change(name: str) -> Iterator[None]:
+    """Raise StorageFull for an OSError of the block, which changes the files of a model."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFull(
+            f"{name}: cannot be changed on disk: {error.strerror}; free space in --home, "
+            "or let the server write there"
+        ) from error
 
 
 def not_on_disk(field: str, error: OSError) -> StorageFull | NotSupported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import Manifest
 
+# A file system without hard links or the limit of a file's names, or a file of another user.
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 _COPYING = threading.Lock()  # copies with one name have one temporary folder
 
 
@@ -39,7 +42,7 @@ def remove_bundle(folder: Path) -> int:
 
 
 def copy_bundle(folder: Path, destination: Path, manifest: Manifest | None = None) -> None:
-    """Copy a bundle: its files are linked, since no file of a bundle is changed in place.
+    """Copy a bundle: its files are linked where that is possible, since none is changed in place.
 
     The copy can have another `manifest`. Raises OSError, such as FileExistsError.
     """
@@ -47,9 +50,22 @@ def copy_bundle(folder: Path, destination: Path, manifest: Manifest | None = Non
     with _COPYING:
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            shutil.copytree(folder, temporary, copy_function=os.link)
+            temporary.mkdir()
+            shutil.copymode(folder, temporary)
+            for file in (path for path in folder.iterdir() if path.is_file()):
+                _link_or_copy(file, temporary / file.name)
             if manifest is not None:
                 write_manifest(temporary, manifest)
             temporary.rename(destination)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _link_or_copy(source: Path, destination: Path) -> None:
+    """Make a file appear under a second name; raises OSError."""
+    try:
+        os.link(source, destination)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copy2(source, destination)

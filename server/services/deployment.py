@@ -254,12 +254,12 @@ class Deployment:
             log.info("loaded %s in %.1f s", self.name, time.monotonic() - start)
 
     async def unload(self) -> None:
-        """Wait until no request uses the service, then stop it and free its memory.
+        """Wait until no load runs and no request uses the service, then stop it and free memory.
 
-        New requests wait meanwhile. If the caller is cancelled while it waits, the bundle stays
-        loaded.
+        New requests wait meanwhile. If the waiting caller is cancelled, the bundle stays loaded.
         """
-        self._unclaimed.clear()
+        async with self._one_at_a_time:
+            self._unclaimed.clear()
         try:
             while self.current is not None and self.current.users.count:
                 await self.current.users.unused()

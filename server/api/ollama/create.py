@@ -34,7 +34,7 @@ from hearthd.server.api.ollama.model_names import OllamaName
 from hearthd.server.api.ollama.request_fields import OllamaOptions
 from hearthd.server.api.openapi import json_lines
 from hearthd.server.api.surface import surface
-from hearthd.server.errors import NotLoaded, StorageFull
+from hearthd.server.errors import NotLoaded, disk_change
 from hearthd.server.services.bundle_files import copy_bundle
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
@@ -127,11 +127,10 @@ async def ollama_create(
     source = managed_bundle(body.from_, pool, home)
     destination = new_bundle(body.model or body.name, "model", home)
     try:
-        await _create(source, destination, body.changes(), pool)
+        with disk_change(destination.name):
+            await _create(source, destination, body.changes(), pool)
     except BundleError as error:
         raise NotLoaded(str(error)) from error
-    except OSError as error:
-        raise StorageFull(f"{destination.name}: cannot be written: {error.strerror}") from error
     statuses = _statuses(source)
     if body.stream:
         return LineStream(statuses, stream_error)

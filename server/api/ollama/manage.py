@@ -28,7 +28,7 @@ from hearthd.server.api.ollama.error_bodies import ERRORS, stream_error
 from hearthd.server.api.ollama.model_names import OllamaName
 from hearthd.server.api.openapi import json_lines
 from hearthd.server.api.surface import surface
-from hearthd.server.errors import ModelNotFound
+from hearthd.server.errors import ModelNotFound, disk_change
 from hearthd.server.services.bundle_files import copy_bundle, remove_bundle
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
@@ -111,7 +111,10 @@ async def ollama_pull(
 
 @router.post("/api/copy", summary="Copy a model", response_class=Response)
 async def ollama_copy(body: OllamaCopyRequest, pool: Pool, request: Request) -> Response:
-    """Offer a model under a second name. The files of both are the same on disk."""
+    """Offer a model under a second name.
+
+    The files of both are the same on disk, or copies where the file system has no hard links.
+    """
     home = managed_home(request, "copy")
     source = managed_bundle(body.source, pool, home)
     destination = new_bundle(body.destination, "destination", home)
@@ -119,7 +122,8 @@ async def ollama_copy(body: OllamaCopyRequest, pool: Pool, request: Request) -> 
         raise InvalidRequest(
             field="destination", got=body.destination, expected="a name that no model has"
         )
-    await asyncio.to_thread(copy_bundle, source, destination)
+    with disk_change(destination.name):
+        await asyncio.to_thread(copy_bundle, source, destination)
     await pool.rescan()
     return Response()
 
@@ -135,7 +139,8 @@ async def ollama_delete(body: OllamaDeleteRequest, pool: Pool, request: Request)
             field="model", got=name, expected="neither the last model nor a pinned one"
         )
     try:
-        await asyncio.to_thread(remove_bundle, folder)
+        with disk_change(folder.name):
+            await asyncio.to_thread(remove_bundle, folder)
     except NotABundle as error:
         raise InvalidRequest(
             field="model", got=name, expected="a folder with a bundle and nothing else"
@@ -214,7 +219,7 @@ async def _offered() -> AsyncIterator[OllamaProgress]:
 async def _pulled(
     reference: str, name: str, home: Path, pool: ModelPool
 ) -> AsyncIterator[OllamaProgress]:
-    """The progress of a pull; raises PullFailed, NotReloaded and OSError."""
+    """The progress of a pull; raises PullFailed, NotReloaded and StorageFull."""
     yield OllamaProgress(status="pulling manifest")
     async with aclosing(pull(pull_command(reference, name, home))) as stages:
         async for stage in stages:
@@ -222,7 +227,8 @@ async def _pulled(
                 yield _shown(stage)
             elif (bundle := Path(stage)).name != name and not (home / name).exists():
                 # The same weights were baked before.
-                await asyncio.to_thread(copy_bundle, bundle, home / name)
+                with disk_change(name):
+                    await asyncio.to_thread(copy_bundle, bundle, home / name)
     await pool.rescan()
     yield OllamaProgress(status="success")
 

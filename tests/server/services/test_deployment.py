@@ -12,6 +12,7 @@ import pytest
 from hearthd.bundle import Corrupt
 from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
+from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.file_watch import FileWatch
 from tests.by_day import first_by_day
 from tests.patience import wait_until
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import httpx
 
     from hearthd.server.services.language_service import LocalLanguageService
+    from hearthd.server.services.service import Service
 
 KEY = "a key of the operator"
 KEYS = {"Authorization": f"Bearer {KEY}"}
@@ -176,3 +178,25 @@ def test_overwritten_files_are_detected_and_replaced_ones_are_accepted(tmp_path:
     assert opened.overwritten() == ()
     (tmp_path / "params.irpa").write_bytes(b"cut")
     assert opened.overwritten() == ("params.irpa",)
+
+
+def test_an_unload_waits_for_a_load_that_has_begun() -> None:
+    """Otherwise a model that was given other settings meanwhile would be served with the old."""
+    begun, opened = threading.Event(), threading.Event()
+
+    def open_bundle(_reserved: int) -> Service:
+        begun.set()
+        opened.wait()
+        return service()
+
+    async def unload_during_a_load() -> None:
+        deployment = Deployment("model", open_bundle)
+        load = asyncio.create_task(deployment.load())
+        await asyncio.to_thread(begun.wait)
+        unload = asyncio.create_task(deployment.unload())
+        await asyncio.sleep(0)
+        opened.set()
+        await asyncio.gather(load, unload)
+        assert deployment.current is None
+
+    asyncio.run(unload_during_a_load())

@@ -191,8 +191,8 @@ def test_a_disk_that_is_full_leaves_nothing_behind(
 
     monkeypatch.setattr(bundle_files, "write_manifest", full)
     body = {"model": "x", "from": "first", "system": "S"}
-    refused = refusal(client, "/api/create", **body)
-    assert refused == (507, "x: cannot be written: No space left on device")
+    status, reason = refusal(client, "/api/create", **body)
+    assert (status, reason.startswith("x: cannot be changed on disk: No space")) == (507, True)
     assert sorted(path.name for path in home.iterdir()) == ["first", "second", "vectors"]
 
 

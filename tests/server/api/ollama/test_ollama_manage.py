@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 GUARDS = Guards(api_keys=(KEY,))
 REFERENCE = "hf.co/ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
 PULLED = "hf.co-ggml-org-gemma-3-1b-it-GGUF-Q4_K_M"
+COPY = {"source": "first", "destination": "third"}
 HUB = "hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
 
 
@@ -68,6 +71,16 @@ def deployment(folder: Path) -> Deployment:
     created = fake(folder.name).deployment()
     created.folder = folder
     return created
+
+
+def fails(code: int) -> Callable[..., None]:
+    """A function of the system that the disk refuses."""
+
+    def refuse(*_arguments: object, ignore_errors: bool = False, **_options: object) -> None:
+        if not ignore_errors:
+            raise OSError(code, os.strerror(code))
+
+    return refuse
 
 
 def pulls(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -185,6 +198,29 @@ def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None
     assert delete(name="second:latest") == 200
     assert delete(model="first") == 400  # the last one
     assert [path.name for path in home.iterdir()] == ["first"]
+
+
+def test_a_model_is_copied_where_files_have_one_name(
+    client: httpx.Client, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", fails(errno.EPERM))
+    assert client.post("/api/copy", json=COPY).status_code == 200
+    copied, original = home / "third/weights", home / "first/weights"
+    assert copied.read_bytes() == original.read_bytes()
+    assert not copied.samefile(original)
+
+
+def test_a_change_that_the_disk_refuses_leaves_the_models_as_they_are(
+    client: httpx.Client, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", fails(errno.ENOSPC))
+    status, reason = refusal(client, "/api/copy", **COPY)
+    assert (status, reason.startswith("third: cannot be changed on disk: No space")) == (507, True)
+    monkeypatch.setattr(shutil, "rmtree", fails(errno.EROFS))
+    refused = client.request("DELETE", "/api/delete", json={"model": "second"})
+    assert (refused.status_code, "Read-only" in refused.json()["error"]) == (507, True)
+    assert sorted(path.name for path in home.iterdir()) == ["first", "second"]
+    assert listed(client, "/api/tags") == ["first:latest", "second:latest"]
 
 
 @pytest.mark.parametrize(
