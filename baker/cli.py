@@ -26,6 +26,7 @@ from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
+from hearthd.text.control_characters import print_line
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BadOption: 2, **dict.fromkeys(BAKE_ERRORS, 1)}
@@ -178,13 +179,13 @@ def _show(path: Path, start: float, *, verbose: bool) -> None:
     manifest = read_manifest(path)
     provenance = manifest.provenance
     for tried in provenance.tried:
-        print(tried.text)  # noqa: T201
+        print_line(tried.text)
     if verbose or provenance.kernels.instructions == "portable":  # which is slow
-        print(f"kernels: {provenance.kernels.text}")  # noqa: T201
+        print_line(f"kernels: {provenance.kernels.text}")
     if verbose and manifest.other_programs:
-        print(f"programs: {', '.join(program.text for program in manifest.programs)}")  # noqa: T201
+        print_line(f"programs: {', '.join(program.text for program in manifest.programs)}")
     if verbose and isinstance(manifest, LanguageManifest):
-        print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
+        print_line(f"fused: {inspection.fusions_text(manifest, _DECODE)}")
     size = sum(file.stat().st_size for file in path.iterdir())
-    print(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")  # noqa: T201
-    print(f"next: hearth serve {shlex.quote(str(path))}")  # noqa: T201
+    print_line(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")
+    print_line(f"next: hearth serve {shlex.quote(str(path))}")

@@ -332,10 +332,10 @@ def _replace_invalid_characters() -> None:
 
 
 def _fail(program: str, message: str, code: int) -> NoReturn:
-    from hearthd.text.control_characters import escape_controls
+    from hearthd.text.control_characters import print_line
 
     with contextlib.suppress(OSError):
-        print(escape_controls(f"{program}: {message}"), file=sys.stderr)  # noqa: T201
+        print_line(f"{program}: {message}", to_stderr=True)
     sys.exit(code)
 
 

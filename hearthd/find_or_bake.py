@@ -31,7 +31,7 @@ from hearthd.model_weights import Weights, named_weights, needs_baker, packaged
 from hearthd.runtime.system.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.system.interrupts import at_interrupt, end_process
 from hearthd.runtime.system.operating_system import lock
-from hearthd.text.control_characters import escape_controls
+from hearthd.text.control_characters import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -273,4 +273,4 @@ def _end_with(bake: subprocess.Popen[bytes]) -> NoReturn:
 
 
 def _note(text: str) -> None:
-    print(escape_controls(f"hearth: {text}"), file=sys.stderr, flush=True)  # noqa: T201
+    print_line(f"hearth: {text}", to_stderr=True)

@@ -150,6 +150,7 @@ ALLOWED = {
         "server.process.memory_limit",
         "server.server_url",
         "server.services",
+        "text.control_characters",
         "text.errors",
     ),
     "server.cluster": (

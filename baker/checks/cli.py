@@ -18,6 +18,7 @@ from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.signing.checks import ExpectedSigner
 from hearthd.bundle import bundle_home, read_manifest
 from hearthd.later_verification import COMPARISON_FAILED
+from hearthd.text.control_characters import print_line
 
 # Exceptions that end the commands, and their exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {
@@ -145,11 +146,11 @@ def _reproduce(
     what changed since then, such as the version of the compiler. Exit code 1 if a byte differs.
     """
     for change in changes(read_manifest(bundle)):
-        print(f"changed: {change}")  # noqa: T201
+        print_line(f"changed: {change}")
     progress = TerminalProgress(open_console(stderr=True))
     differences = reproduce(bundle, weights, progress, adapter=adapter, drafter=drafter)
     for difference in differences:
-        print(difference.message)  # noqa: T201
+        print_line(difference.message)
     if differences:
         raise typer.Exit(1)
-    print(f"{bundle}: baked again, every byte is equal")  # noqa: T201
+    print_line(f"{bundle}: baked again, every byte is equal")

@@ -8,6 +8,7 @@ import typer
 from hearthd import flags
 from hearthd.baker.signing.signers import Signer, sign
 from hearthd.bundle import SIGNATURE, BundleError, bundle_home
+from hearthd.text.control_characters import print_line
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
@@ -100,4 +101,4 @@ def _sign(
         token=identity_token,
     )
     sign(folder, signer)
-    print(f"{folder / SIGNATURE}: written")  # noqa: T201
+    print_line(f"{folder / SIGNATURE}: written")

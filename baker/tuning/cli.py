@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +28,7 @@ from hearthd.bundle.bundle_home import is_bundle
 from hearthd.bundle.gguf_folder import gguf_file_in
 from hearthd.models.lora.training import PROJECTIONS
 from hearthd.runtime.system.interrupts import at_interrupt
+from hearthd.text.control_characters import print_line
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(
@@ -244,7 +244,7 @@ def _run(request: TuneRequest) -> None:
             shlex.quote(f"{kept_bundles.name_of(weights)}-{name}"),
         )
     out = shlex.quote(str(request.out))
-    sys.stdout.write(f"{request.out}: next: hearth bake {model} --{option} {out} --out {tuned}\n")
+    print_line(f"{request.out}: next: hearth bake {model} --{option} {out} --out {tuned}")
 
 
 def _named(request: TuneRequest) -> TuneRequest:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ from hearthd.server.batch_requests.runner import Counts, run
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.text.control_characters import print_line
 from hearthd.text.errors import RequestError
 
 # Exceptions that end the command, each with its exit code: see hearthd/cli.py.
@@ -116,7 +116,7 @@ def _batch(
             assert bundle is not None, "one of them is given"
             counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
     failed = f", {counts.failed} with an error" if counts.failed else ""
-    _note(f"{len(todo)} requests: {counts.answered} answered now{failed}")
+    print_line(f"{len(todo)} requests: {counts.answered} answered now{failed}", to_stderr=True)
 
 
 def _remaining(requests: Requests, answers: Answers) -> str:
@@ -166,7 +166,3 @@ def _progress(requests: Requests, answers: Answers) -> Iterator[Callable[[], Non
     ) as bar:
         task = bar.add_task("", total=len(requests), completed=len(answers.answered))
         yield lambda: bar.advance(task)
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201

@@ -17,7 +17,7 @@ from hearthd import flags
 from hearthd.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
 from hearthd.server.server_url import server_url
 from hearthd.server.services.bundle_files import remove_bundle
-from hearthd.text.control_characters import escape_controls
+from hearthd.text.control_characters import print_line
 
 
 class NoServer(Exception):
@@ -52,7 +52,7 @@ def _list(*, home: Home = bundle_home.DEFAULT) -> None:
     """
     rows = [_row(bundle) for bundle in bundle_home.bundles_in(home)]
     if not rows:
-        _print(f"no bundles in {home}; `hearth run MODEL` bakes one")
+        print_line(f"no bundles in {home}; `hearth run MODEL` bakes one")
         return
     _print_table(("NAME", "MODEL", "PRECISION", "CONTEXT", "SLOTS", "SIZE"), rows)
 
@@ -79,7 +79,7 @@ def _remove(
     """
     for bundle in bundles:
         size = remove_bundle(bundle_home.named_bundle(bundle, home))
-        _print(f"removed {bundle}: {size / 1e6:.1f} MB")
+        print_line(f"removed {bundle}: {size / 1e6:.1f} MB")
 
 
 @ps.command(cls=flags.GroupedOptions)
@@ -125,7 +125,7 @@ def _ps(
     _print_table(("NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"), rows)
     for model in models:
         if problem := model["status"].get("error"):
-            _print(problem)
+            print_line(problem)
 
 
 def _problem(error: Exception) -> str:
@@ -176,8 +176,4 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
-        _print("   ".join(cells).rstrip())
-
-
-def _print(line: str) -> None:
-    print(escape_controls(line))  # noqa: T201
+        print_line("   ".join(cells).rstrip())

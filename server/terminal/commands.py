@@ -25,7 +25,7 @@ from hearthd.runtime.system.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.bundle_commands import Home
 from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of
-from hearthd.text.control_characters import escape_controls
+from hearthd.text.control_characters import escape_controls, print_line
 from hearthd.text.errors import InvalidRequest, RequestError
 from hearthd.text.overflow import Overflow
 
@@ -217,12 +217,12 @@ def _converse(chat_: "Chat") -> None:
 
     def note(text: str) -> None:
         if result := chat_.verification.result:
-            _note(result)
+            print_line(result, to_stderr=True)
             chat_.verification.result = ""
-        _note(text)
+        print_line(text, to_stderr=True)
 
     with chat_, keyboard_interrupts():
-        converse(chat_, MessageReader(_note), show=_show, note=note)
+        converse(chat_, MessageReader(partial(print_line, to_stderr=True)), show=_show, note=note)
 
 
 def _answer(chat_: "Chat", message: str, *, as_json: bool) -> None:
@@ -241,7 +241,7 @@ def _show_end(summary: "AnswerSummary", pieces: "Sequence[str] | None") -> None:
     from hearthd.server.terminal.session import usage_line
 
     _show("\n")
-    _note(usage_line(summary))
+    print_line(usage_line(summary), to_stderr=True)
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
@@ -266,13 +266,14 @@ def _finish(verification: LaterVerification) -> None:
     verification.begin()
     if verification.is_alive():
         sys.stdout.flush()
-        _note(
+        print_line(
             "the answer is complete; Hearth compares the new bundle with NumPy, once, which takes "
-            "about as long as its bake; Ctrl-C is safe and leaves it to the next command"
+            "about as long as its bake; Ctrl-C is safe and leaves it to the next command",
+            to_stderr=True,
         )
         verification.join()
     if verification.result:
-        _note(verification.result)
+        print_line(verification.result, to_stderr=True)
 
 
 def _require_model(
@@ -311,7 +312,3 @@ def _require_utf8(text: str, field: str) -> None:
 def _show(text: str) -> None:
     """Print a piece of an answer, to a file or a pipe as it is."""
     print(escape_controls(text) if sys.stdout.isatty() else text, end="", flush=True)  # noqa: T201
-
-
-def _note(text: str) -> None:
-    print(escape_controls(text), file=sys.stderr, flush=True)  # noqa: T201

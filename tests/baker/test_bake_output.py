@@ -49,3 +49,15 @@ def test_slow_kernels_are_always_printed(
     write_manifest(tmp_path, replace(EXAMPLE, provenance=replace(ORIGIN, kernels=kernels)))
     _show(tmp_path, 0, verbose=False)
     assert "(portable, slow: the target has no instructions" in capsys.readouterr().out
+
+
+def test_the_name_of_a_bundle_is_printed_without_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b]0;title\x07"
+    folder.mkdir()
+    write_manifest(folder, SEVERAL)
+    _show(folder, 0, verbose=False)
+    shown = capsys.readouterr().out
+    assert "\\x1b]0;title\\x07: 0.0 MB" in shown
+    assert not any(character in shown for character in "\x1b\x07")
