@@ -11,12 +11,12 @@ import contextlib
 import errno
 import io
 import os
-import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from hearthd import other_commands
 from hearthd.runtime.system.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.system.interrupts import end_on_signals, outlive_hangups
 
@@ -31,19 +31,6 @@ PROGRAM = "hearth"
 # The extras of packages that `bake` does not install.
 _EXTRAS = dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub")
 HELP_OPTIONS = ("-h", "--help")
-# Commands of Ollama, and other words for commands of Hearth that are not spelled like them.
-_SYNONYMS = {
-    "show": "inspect", "version": "--version", "delete": "rm", "remove": "rm", "create": "bake",
-    "convert": "bake", "quantize": "bake", "download": "pull", "models": "list", "start": "serve",
-    "complete": "generate", "ls": "list", "info": "inspect", "import": "bake", "get": "pull",
-    "status": "ps", "server": "serve", "-m": "run MODEL", "-hf": "run hf:ORG/REPO",
-}  # fmt: skip
-PREFIXES = (
-    "hf:",
-    "hf.co/",
-    "ollama:",
-    "https://",
-)  # of models that `hearth run` downloads or finds
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -155,8 +142,8 @@ def main() -> NoReturn:
     if arguments[0] in COMMANDS:
         _run(arguments[0], arguments[1:], f"{PROGRAM} {arguments[0]}")
     end_on_signals(PROGRAM)
-    if command := _meant(arguments[0]):
-        _fail(PROGRAM, f"No such command '{arguments[0]}'. Use `{command}`.", 2)
+    if advice := other_commands.instead_of(arguments[0]):
+        _fail(PROGRAM, f"No such command '{arguments[0]}'. {advice}", 2)
     with _limits_of_the_machine(PROGRAM):
         _exit_with(_overview(), arguments, PROGRAM, {})
 
@@ -212,8 +199,8 @@ def _exit_with(
         where = error.ctx.command_path if error.ctx else program
         message = _wrong_value(error) or error.format_message().rstrip(".")
         message = message.removeprefix("Invalid value: ")  # of no argument
-        if hint := _habit(error, arguments):
-            message = f"No such option: {hint}"
+        if hints := _habits(error, arguments):
+            message = ". ".join(hints)
         if "unexpected extra argument" in message and _takes_prompt(error.ctx):
             message += "; put quotes around a prompt of several words"
         message += "" if message.endswith("?") else "."
@@ -245,29 +232,21 @@ def _takes_prompt(context: Any) -> bool:
     return context is not None and any(each.name == "prompt" for each in context.command.params)
 
 
-def _habit(error: Any, arguments: Sequence[str]) -> str | None:
-    """A flag of another program that a user typed, and what to do instead."""
+def _habits(error: Any, arguments: Sequence[str]) -> list[str]:
+    """Sentences for the flags of other programs that a user typed: what to do in their place."""
     from hearthd.other_flags import instead_of
 
     unknown = getattr(error, "option_name", None)
     if unknown is None or error.ctx is None:
-        return None
-    known = {name for each in error.ctx.command.params for name in (each.metavar, *each.opts)}
-    # Typer reports the first unknown letter: of -ngl it is -n.
+        return []
+    options = {name for each in error.ctx.command.params for name in each.opts}
+    known = options | {each.metavar for each in error.ctx.command.params}
     flags = [word.partition("=")[0] for word in arguments if word.startswith("-")]
-    like = (each for each in flags if unknown.lstrip("-") in each)
-    flag = unknown if unknown in flags else next(like, unknown)
-    hint = instead_of(flag, known)
-    return None if hint is None else f"{flag}; {hint}"
-
-
-def _meant(name: str) -> str | None:
-    """The command line that a user may have meant by a word that is not a command."""
-    if name in _SYNONYMS:
-        return f"{PROGRAM} {_SYNONYMS[name]}"
-    if not name.startswith("-") and (Path(name).exists() or name.startswith(PREFIXES)):
-        return f"{PROGRAM} run {shlex.quote(name)}"
-    return None
+    hints = {flag: instead_of(flag, known) for flag in flags if flag not in options}
+    found = [f"No such option: {flag}; {hint}" for flag, hint in hints.items() if hint]
+    # Typer reports the first unknown letter: of -ngl it is -n.
+    is_covered = any(unknown.lstrip("-") in flag for flag, hint in hints.items() if hint)
+    return found if is_covered or not found else [f"No such option: {unknown}", *found]
 
 
 @contextlib.contextmanager

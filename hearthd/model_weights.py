@@ -19,7 +19,8 @@ from hearthd.bundle.instead_of_weights import instead_of_weights
 from hearthd.bundle.kept_bundles import name_of
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
-from hearthd.cli import PREFIXES, missing_baker
+from hearthd.cli import missing_baker
+from hearthd.other_commands import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

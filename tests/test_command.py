@@ -93,6 +93,7 @@ def test_the_overview_lists_every_command_and_imports_none() -> None:
     assert not top_level & {"numpy", "pydantic", "rich"}
     assert {name for name in imported(result) if name.startswith("hearthd.")} == {
         "hearthd.cli",
+        "hearthd.other_commands",
         "hearthd.runtime",
         "hearthd.runtime.system",
         "hearthd.runtime.system.interrupts",
@@ -300,6 +301,11 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             ("bake", f"{__file__}x"),
             f"hearth bake: MODEL: got '{__file__}x', expected a .*; did you mean {__file__}[?]",
         ),
+        (
+            ("stop", "x"),
+            "hearth: No such command 'stop'. Ctrl-C ends `hearth serve`, POST /models/u",
+        ),
+        (("push", "x"), "hearth: No such command 'push'. Hearth uploads nothing; copy the folder"),
         (("-m", "x"), "hearth: No such command '-m'. Use `hearth run MODEL`."),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),

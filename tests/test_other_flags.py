@@ -43,7 +43,14 @@ if TYPE_CHECKING:
             "--think; use --chat-template-kwargs '{\"enable_thinking\": false}'",
         ),
         (("run", "a.gguf", "--temp", "0"), "--temp; use --temperature"),
-        (("run", "a.gguf", "-n", "16", "-p", "Hello"), "-n; use --max-tokens"),
+        (
+            ("run", "a.gguf", "-n", "16", "--seed", "-1", "-p", "Hello"),
+            "-n; use --max-tokens. No such option: -p; give it as PROMPT, without a flag",
+        ),
+        (
+            ("run", "a.gguf", "--sead", "1", "--temp", "0"),
+            "--sead. No such option: --temp; use --temperature",
+        ),
         (("generate", "a.gguf", "-p", "Hello"), "-p; give it as PROMPT, without a flag"),
         (("run", "a.gguf", "--verbose"), "--verbose; omit it: the last line has the speed"),
     ],
