@@ -21,6 +21,10 @@ from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
 from hearthd.server.api.form_body import FormRoute
+from hearthd.server.api.gemini import embed_content, generate_content
+from hearthd.server.api.gemini import model_list as gemini_models
+from hearthd.server.api.gemini.answers import GenerateContentAnswer
+from hearthd.server.api.gemini.error_bodies import GeminiErrors
 from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from hearthd.server.api.llama_server.answers import CompletionEvent
 from hearthd.server.api.lm_studio import model_list as lm_studio_models
@@ -93,8 +97,9 @@ _LANGUAGE = (
     lora_adapters,
     ollama_chat,
     ollama_generate,
+    generate_content,
 )
-_ENCODERS = (embeddings, embedding, rerank, ollama_embed)
+_ENCODERS = (embeddings, embedding, rerank, ollama_embed, embed_content)
 _SPEECH = (transcriptions,)
 _STREAMS = (resumable,)
 _ARRAYS = (run_function,)
@@ -105,12 +110,13 @@ _MISSING = {
     _SPEECH: "a model of speech, such as hf:openai/whisper-small",
     _ARRAYS: "array functions",
 }
-_MANAGED = (ollama_models, ollama_manage, ollama_create, lm_studio_models)
+_MANAGED = (ollama_models, ollama_manage, ollama_create, lm_studio_models, gemini_models)
 _ALL = (model_list, loading, status, reload, *_MANAGED)
 
 _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
     "language": (
         generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent,
+        GenerateContentAnswer,
     ),
     "listening": (transcriptions.TranscriptEvent,),
     "speech": (transcriptions.TranscriptEvent,),
@@ -285,4 +291,4 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
         app.add_middleware(HostNames)
     app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
-    app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors()))
+    app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors(), GeminiErrors()))

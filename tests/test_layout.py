@@ -367,7 +367,9 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
     assert importing == {"server.cluster", "server.batch.ray_data"}
 
 
-@pytest.mark.parametrize("folder", ["server.api.anthropic", "server.api.ollama"])
+@pytest.mark.parametrize(
+    "folder", ["server.api.anthropic", "server.api.gemini", "server.api.ollama"]
+)
 def test_other_surfaces_import_nothing_of_openais(folder: str) -> None:
     importing = {
         f"{module}: {name}"

@@ -33,10 +33,12 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
     """Turns the pieces of the answers to one request into the form of a surface, once.
 
     A whole answer is made of the events that a stream has, so the two cannot differ.
-    `sends_done` says whether a stream without an error ends with `data: [DONE]`.
+    `sends_done` says whether a stream without an error ends with `data: [DONE]`. `data_only` says
+    whether clients of a stream read no comments and names of events; an error is then JSON alone.
     """
 
     sends_done = False
+    data_only = False
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices

@@ -31,12 +31,12 @@ async def embed_texts(
     return vectors
 
 
-def vector_width(dimensions: int | None, service: Embedder) -> int:
+def vector_width(dimensions: int | None, service: Embedder, field: str = "dimensions") -> int:
     """The width of the vectors that a request asks for; raises InvalidRequest."""
     largest = service.embedding_width
     width = largest if dimensions is None else dimensions
     if width > largest:
-        raise InvalidRequest(field="dimensions", got=width, expected=f"1 to {largest}, or null")
+        raise InvalidRequest(field=field, got=width, expected=f"1 to {largest}, or null")
     return width
 
 

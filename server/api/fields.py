@@ -78,6 +78,18 @@ Logprobs = Annotated[int, Field(ge=0, le=MAX_LOGPROBS)]
 MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]
 
 
+def with_integers(data: Any) -> Any:
+    """Turn members of an object such as 40.0 into integers, in place.
+
+    Clients in JavaScript, and those that have such a number as a float, send it that way.
+    """
+    if isinstance(data, dict):
+        for name, value in data.items():
+            if isinstance(value, float) and value.is_integer():
+                data[name] = int(value)
+    return data
+
+
 NamedPrompt = tuple[str, str | tuple[int, ...]]
 
 

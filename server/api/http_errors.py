@@ -202,11 +202,15 @@ def fault(code: int, message: str, param: str | None = None, **details: Any) -> 
     )
 
 
+def status_of(body: ErrorResponse) -> int:
+    """The status of an error's response."""
+    code = body.error.code
+    return code if isinstance(code, int) else _WORD_STATUS[code]
+
+
 def respond(body: ErrorResponse, headers: dict[str, str] | None = None) -> Response:
     """The response with an error's body and status."""
-    code = body.error.code
-    status = code if isinstance(code, int) else _WORD_STATUS[code]
-    return Response(encode(body), status, headers, media_type="application/json")
+    return Response(encode(body), status_of(body), headers, media_type="application/json")
 
 
 async def _error(_request: Request, error: Exception) -> Response:
@@ -220,23 +224,29 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return RedirectResponse(shorter)
     if isinstance(error.__cause__, RequestError):  # FastAPI wraps errors of parsing a body
         return respond(describe(error.__cause__))
+    if error.status_code in (404, 405) and (missing := _missing_model(request, error.status_code)):
+        return respond(fault(404, f"{request.url.path}: {missing}"))
     headers = dict(error.headers or {})
     if headers.get("Allow") == "GET":
         headers["Allow"] = "GET, HEAD"  # see middleware/head_requests.py
     messages = {
-        404: f"{request.url.path}: {_missing_route(request)}",
+        404: f"{request.url.path}: no such route or model; {_similar_route(request)}",
         405: _wrong_method(request, headers.get("Allow")),
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
 
 
-def _missing_route(request: Request) -> str:
-    """Why a route does not exist, and what to do."""
+def _missing_model(request: Request, status: int) -> str:
+    """The model that the route of a request needs; "" if it needs none.
+
+    With status 405 there is a route of the path, with another method.
+    """
+    matches = (Match.FULL,) if status == 405 else (Match.FULL, Match.PARTIAL)
     for route, needed in request.app.state.missing_routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
+        if route.matches(request.scope)[0] in matches:
             return f"this server has no model for this route, which needs {needed}; serve one"
-    return f"no such route or model; {_similar_route(request)}"
+    return ""
 
 
 def _similar_route(request: Request) -> str:

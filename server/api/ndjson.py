@@ -1,4 +1,4 @@
-"""Streams of JSON values, one per line, as Ollama's API has them."""
+"""Streams of JSON values: a line each, as in Ollama's API, or in an array, as in Gemini's."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class LineStream(StreamingResponse):
     """Send events, one line each; the last line of a failed stream is the data of its error."""
 
+    media_type = NDJSON
+
     def __init__(
         self, events: AsyncIterator[BaseModel], error: Callable[[BaseException], str]
     ) -> None:
-        super().__init__(_lines(events, error), media_type=NDJSON, headers=_HEADERS)
+        super().__init__(self._lines(_encode(events, error)), headers=_HEADERS)
+
+    @staticmethod
+    async def _lines(values: AsyncIterator[str]) -> AsyncIterator[str]:
+        """The text of the stream, from its values as JSON."""
+        async for value in values:
+            yield f"{value}\n"
 
 
 class AnswerLines(LineStream):
@@ -46,19 +54,37 @@ class AnswerLines(LineStream):
             await super().__call__(scope, receive, send)
 
 
+class AnswerArray(AnswerLines):
+    """Send the events of a writer as the items of an array; a failed one ends with the error."""
+
+    media_type = "application/json"
+
+    @override
+    @staticmethod
+    async def _lines(values: AsyncIterator[str]) -> AsyncIterator[str]:
+        separator = "["
+        async for value in values:
+            yield f"{separator}{value}"
+            separator = ",\n"
+        yield "]"
+
+
 async def respond_in_lines(
-    writer: AnswerWriter[Any, Answer], request: Request, *, stream: bool
+    writer: AnswerWriter[Any, Answer],
+    request: Request,
+    *,
+    stream: bool,
+    form: type[AnswerLines] = AnswerLines,
 ) -> Answer | LineStream:
     """As sse.respond, with lines in place of server-sent events."""
     request.state.dropped_tokens = writer.choices.dropped_tokens
     if stream:
-        return AnswerLines(writer)
+        return form(writer)
     return await whole_answer(writer, request)
 
 
-async def _lines(
+async def _encode(
     events: AsyncIterator[BaseModel], error: Callable[[BaseException], str]
 ) -> AsyncIterator[str]:
     async for event in or_error(events, error):
-        line = event if isinstance(event, str) else event.model_dump_json(exclude_unset=True)
-        yield f"{line}\n"
+        yield event if isinstance(event, str) else event.model_dump_json(exclude_unset=True)

@@ -23,6 +23,7 @@ TAGS = [
     {"name": "Generate", "description": "Generate text with llama-server's field names."},
     {"name": "Anthropic", "description": "Routes that are compatible with Anthropic's API."},
     {"name": "Ollama", "description": "Routes that are compatible with Ollama's API."},
+    {"name": "Gemini", "description": "Routes that are compatible with Gemini's API."},
     {"name": "LM Studio", "description": "The list of models that LM Studio's API has."},
     {"name": "Mistral", "description": "The route of Mistral's API to fill in the middle."},
     {"name": "llama-server", "description": "Routes that are compatible with llama-server."},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
-from sse_starlette import EventSourceResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
@@ -34,11 +34,15 @@ class CompletionStream(EventSourceResponse):
     """Send the events of a writer, one `data:` line each; an error becomes an event named `error`.
 
     The choices are cancelled when the response ends for any reason. A comment every 15 seconds
-    keeps an idle connection open.
+    keeps an idle connection open, or an empty line if the writer is `data_only`.
     """
 
     def __init__(self, writer: AnswerWriter[Any, Any]) -> None:
-        super().__init__(_encode(writer), sep="\n")
+        super().__init__(
+            _encode(writer),
+            sep="\n",
+            ping_message_factory=_empty_line if writer.data_only else None,
+        )
         self._choices = writer.choices
 
     @override
@@ -61,10 +65,15 @@ async def respond(
     return await whole_answer(writer, request)
 
 
-async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:
+def _empty_line() -> ServerSentEvent:
+    return ServerSentEvent(sep="\n")
+
+
+async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str] | bytes]:
     async for event in or_error(writer.events(), writer.error):
         if isinstance(event, str):
-            yield {"event": "error", "data": event}
+            named = {"event": "error", "data": event}
+            yield f"{event}\n\n".encode() if writer.data_only else named
             return
         if isinstance(event, NamedEvent):
             yield {"event": event.type, "data": event.model_dump_json()}

@@ -77,20 +77,22 @@ class ToolChoice:
         parallel: bool,
         names: Sequence[str] | None = None,
         sent: str | None = None,
+        field: str = "tool_choice",
     ) -> ToolChoice:
         """The choice of the tools with these names, or of all; raises InvalidRequest.
 
-        `sent` is the request's word for the mode, if it is another one.
+        `sent` is the request's word for the mode, if it is another one. `field` is the path of the
+        choice in the request.
         """
         if mode == "required" and not tools and names is None:
             raise InvalidRequest(
-                field="tool_choice", got=sent or mode, expected="auto or none without tools"
+                field=field, got=sent or mode, expected="auto or none without tools"
             )
         known = {tool.name for tool in tools}
         for name in names or ():
             if name not in known:
                 raise InvalidRequest(
-                    field="tool_choice",
+                    field=field,
                     got=name,
                     expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
                     quotes=True,

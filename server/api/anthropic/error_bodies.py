@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 from typing_extensions import override
 
-from hearthd.server.api.http_errors import describe, encode
+from hearthd.server.api.http_errors import describe, encode, status_of
 from hearthd.server.api.middleware.error_forms import ErrorForm
 
 if TYPE_CHECKING:
@@ -70,9 +70,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def stream_error(error: BaseException) -> str:
     """The data of a stream's event for an error."""
-    body = json.loads(encode(describe(error)))
-    code = body["error"]["code"]
-    return json.dumps(AnthropicErrors().converted(body, code if isinstance(code, int) else 400))
+    body = describe(error)
+    return json.dumps(AnthropicErrors().converted(json.loads(encode(body)), status_of(body)))
 
 
 class AnthropicErrors(ErrorForm):

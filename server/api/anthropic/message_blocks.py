@@ -125,7 +125,7 @@ class ToolChoiceParam(Fields):
 
     type: Literal["auto", "any", "tool", "none"] = Field(
         description="auto: the model may call tools. any: the answer is one or more calls. tool: "
-        "it is a call of the tool `name`. none: the model does not see the tools."
+        "it is a call of the tool `name`. none: the model calls none."
     )
     name: ToolName | None = Field(default=None, description="With tool: name of the tool.")
     disable_parallel_tool_use: bool = Field(default=False, description="Allow at most one call.")

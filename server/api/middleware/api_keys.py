@@ -1,6 +1,7 @@
 """ASGI middleware: require an API key.
 
-A client sends its key as `Authorization: Bearer KEY`, or, as with llama-server, `X-Api-Key: KEY`.
+A client sends its key as `Authorization: Bearer KEY`, or in one of the headers that llama-server,
+Google and Azure have for it. A key in the query is refused: proxies write the query to their logs.
 A request that the server sends to itself names the owner of a key in its state.
 """
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+GOOGLE_HEADER = "X-Goog-Api-Key"  # every client of Gemini's API sends it
+_HEADERS = ("X-Api-Key", GOOGLE_HEADER, "Api-Key")
+_IN_QUERY = "key"  # of Gemini's API
 OWNER = "owner"  # in the state of a request's scope, which no client can set
 
 
@@ -39,10 +43,7 @@ class ApiKeys:
             and not (scope["path"] in self._open_paths and not _reloads(scope))
             and not self._accepts(_owner(scope))
         ):
-            refusal = respond(
-                fault(401, "API key: missing or unknown; send Authorization: Bearer KEY"),
-                {"WWW-Authenticate": "Bearer"},
-            )
+            refusal = respond(fault(401, _reason(scope)), {"WWW-Authenticate": "Bearer"})
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -51,6 +52,15 @@ class ApiKeys:
         sent = bytes.fromhex(owner)
         # Compare every key, so that the time does not reveal which one matches.
         return sum(hmac.compare_digest(digest, sent) for digest in self._digests) > 0
+
+
+def _reason(scope: Scope) -> str:
+    if _IN_QUERY in QueryParams(scope["query_string"]):
+        return (
+            "API key: not accepted in the query, which proxies write to their logs; send "
+            f"{GOOGLE_HEADER}: KEY"
+        )
+    return "API key: missing or unknown; send Authorization: Bearer KEY"
 
 
 def _reloads(scope: Scope) -> bool:
@@ -75,7 +85,9 @@ def _owner(scope: Scope) -> str:
 
 def _key(headers: Headers) -> str:
     scheme, _, key = headers.get("Authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else headers.get("X-Api-Key", "")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return next((headers[name] for name in _HEADERS if name in headers), "")
 
 
 def _digest(key: str) -> bytes:

@@ -1,8 +1,12 @@
-"""ASGI middleware: the paths of llama-server that are other names of a route."""
+"""ASGI middleware: paths that are other names of a route: of llama-server, and of Gemini's API."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+
+from hearthd.server.api.middleware.api_keys import GOOGLE_HEADER
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,6 +30,9 @@ ALIASES = {
 }
 
 
+_OLDER, _NEWER = "/v1", "/v1beta"  # versions of Gemini's API
+
+
 class PathAliases:
     """Give a request to an alias the path of its route."""
 
@@ -34,7 +41,26 @@ class PathAliases:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and (path := ALIASES.get(scope["path"])):
+        if scope["type"] == "http":
             # In place: the access log reads the route from this object.
-            scope["path"], scope["raw_path"] = path, path.encode()
+            if path := ALIASES.get(scope["path"]):
+                scope["path"], scope["raw_path"] = path, path.encode()
+            elif _is_geminis(scope):
+                for name, older, newer in (
+                    ("path", _OLDER, _NEWER),
+                    ("raw_path", _OLDER.encode(), _NEWER.encode()),
+                ):
+                    scope[name] = newer + scope[name].removeprefix(older)
         await self._app(scope, receive, send)
+
+
+def _is_geminis(scope: Scope) -> bool:
+    """Whether a request to /v1/models, which OpenAI's API has too, is in the form of Gemini's.
+
+    It comes from a client of Gemini's API, or calls a method, as in models/NAME:generateContent.
+    """
+    path: str = scope["path"]
+    if path != f"{_OLDER}/models" and not path.startswith(f"{_OLDER}/models/"):
+        return False
+    calls = scope["method"] == "POST" and ":" in path
+    return calls or GOOGLE_HEADER in Headers(scope=scope)

@@ -10,13 +10,12 @@ from pydantic import BaseModel, Field
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
-from hearthd.server.api.conversations.call_arguments import complete_members
+from hearthd.server.api.conversations.call_arguments import AnswerCall, CallReader
 from hearthd.server.api.ollama.error_bodies import stream_error
 from hearthd.server.api.ollama.model_names import tagged
 from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece
-from hearthd.text.tool_calls.call_format import CallDelta
 
 _NANOSECONDS = 10**9
 DoneReason = Literal["stop", "length", "load", "unload"]
@@ -130,8 +129,7 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
         self._model = model
         self._clock = clock
         self._lines: list[Line] = []
-        self._open: OllamaFunctionCall | None = None
-        self._arguments = ""  # of the open call
+        self._calls = CallReader()
 
     @override
     def error(self, error: BaseException) -> str:
@@ -144,29 +142,13 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
     @override
     def _more(self, _index: int, piece: Piece) -> list[Line]:
         self._read(piece)
-        calls = [call for delta in piece.calls for call in self._call(delta)]
+        calls = [_call(call) for delta in piece.calls for call in self._calls.read(delta)]
         more: dict[str, Any] = {}
         if piece.logprobs:
             more["logprobs"] = [chosen_logprob(token) for token in piece.logprobs]
         if not (piece.text or piece.reasoning or calls or more):
             return []
         return [self._line(piece.text, piece.reasoning, calls, done=False, **more)]
-
-    def _call(self, delta: CallDelta) -> list[OllamaToolCall]:
-        """The call that a delta completes, if it does: clients of Ollama read whole calls."""
-        if delta.name:
-            self._open = OllamaFunctionCall(index=delta.index, name=delta.name, arguments={})
-            self._arguments = ""
-        self._arguments += delta.arguments
-        return self._completed() if delta.complete else []
-
-    def _completed(self) -> list[OllamaToolCall]:
-        """The open call, with the arguments that are complete."""
-        call, self._open = self._open, None
-        if call is None:
-            return []
-        call.arguments = complete_members(self._arguments)
-        return [OllamaToolCall(id=new_id("call_"), function=call)]
 
     def _read(self, piece: Piece) -> None:
         """Called for each piece."""
@@ -178,7 +160,7 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
             self._line(
                 "",
                 "",
-                self._completed(),
+                [_call(call) for call in self._calls.end()],
                 done=True,
                 done_reason="length" if ended_by_limit else "stop",
                 **self._clock.durations(),
@@ -264,6 +246,11 @@ class GenerateLineWriter(LineWriter[OllamaGenerateAnswer]):
         thinking = "".join(line.thinking for line in lines)
         joined = {"response": "".join(line.response for line in lines)}
         return {**joined, "thinking": thinking} if thinking else joined
+
+
+def _call(call: AnswerCall) -> OllamaToolCall:
+    function = OllamaFunctionCall(index=call.index, name=call.name, arguments=call.arguments)
+    return OllamaToolCall(id=new_id("call_"), function=function)
 
 
 def _message(text: str, thinking: str, calls: Sequence[OllamaToolCall]) -> OllamaMessage:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from hearthd.server.api.conversations.content import kind_of
+from hearthd.server.api.conversations.open_calls import OpenCalls
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.text.conversation import EarlierCall, Media, Message, Part, ToolResult
 from hearthd.text.errors import InvalidRequest
@@ -91,25 +92,19 @@ def images_of(images: Sequence[str], field: str) -> list[Part]:
 def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]:
     """The messages for the text layer; raises InvalidRequest for a result without a call."""
     converted: list[Message | ToolResult] = []
-    open_calls: list[EarlierCall] = []
+    open_calls = OpenCalls()
     for index, message in enumerate(_results_as_texts(params)):
         field = f"messages[{index}]"
         content: list[Part] = [*images_of(message.images, f"{field}.images")]
         content = [*content, message.content] if message.content or not content else content
         if message.role == "tool":
             call = _answered(message, open_calls, field)
-            open_calls.remove(call)
             converted.append(ToolResult(call_id=call.id, parts=content, field=f"{field}.content"))
             continue
         calls = [
-            EarlierCall(
-                id=call.id or f"call_{index}_{number}",
-                name=call.function.name,
-                arguments=call.function.arguments,
-            )
-            for number, call in enumerate(message.tool_calls)
+            open_calls.add(call.function.name, call.function.arguments, call.id)
+            for call in message.tool_calls
         ]
-        open_calls += calls
         converted.append(
             Message(role=message.role, parts=content, reasoning=message.thinking, calls=calls)
         )
@@ -135,17 +130,11 @@ def _names_call(message: OllamaMessageParam) -> bool:
     return bool(message.tool_name or message.name or message.tool_call_id)
 
 
-def _answered(
-    message: OllamaMessageParam, open_calls: Sequence[EarlierCall], field: str
-) -> EarlierCall:
+def _answered(message: OllamaMessageParam, open_calls: OpenCalls, field: str) -> EarlierCall:
     """The call that a message has the result of; raises InvalidRequest."""
     name = message.tool_name or message.name
-    for call in open_calls:
-        if message.tool_call_id == call.id:
-            return call
-    for call in open_calls:
-        if not name or name == call.name:
-            return call
+    if call := open_calls.take(name, message.tool_call_id):
+        return call
     raise InvalidRequest(
         field=f"{field}.{'tool_name' if name else 'role'}",
         got=name or message.role,

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from hearthd.server.api.conversations.turn_fields import Effort, TurnFields
-from hearthd.server.api.fields import JsonObject, ModelFields
+from hearthd.server.api.fields import JsonObject, ModelFields, with_integers
 from hearthd.server.api.generation_fields import SamplingFields
 from hearthd.server.api.grammar_fields import schema_rules
 from hearthd.server.api.ollama.keep_alive import KEEP_ALIVE, KeepAlive
@@ -60,16 +60,7 @@ class OllamaOptions(SamplingFields):
         "token that begins every text. -1 keeps as many as fit.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_integers(cls, data: Any) -> Any:
-        """Read 40.0 as 40, as Ollama does: clients in JavaScript and YAML send such numbers."""
-        if not isinstance(data, dict):
-            return data
-        return {
-            name: int(value) if isinstance(value, float) and value.is_integer() else value
-            for name, value in data.items()
-        }
+    _with_integers = model_validator(mode="before")(with_integers)  # as Ollama reads them
 
     @property
     def context(self) -> int | None:

@@ -10,8 +10,8 @@ from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.text.tool_calls.tools import ChoiceMode, Tool, ToolChoice
 
 MODES = (
-    "auto: the model may call tools. none: the model does not see them. required: the answer is "
-    "one or more calls."
+    "auto: the model may call tools. none: the model calls none. required: the answer is one or "
+    "more calls."
 )
 
 

@@ -132,7 +132,32 @@ def messages(client: httpx.Client, length: int, **fields: Any) -> tuple[Any, Any
     return (streamed, calls, reason), (text, whole_calls, whole["stop_reason"])
 
 
-ROUTES = {"chat": chat, "responses": responses, "messages": messages}
+def contents(client: httpx.Client, length: int) -> tuple[Any, Any]:
+    declarations = [{"name": n, "parametersJsonSchema": ANY} for n in NAMES]
+    body = {
+        "contents": [{"parts": [{"text": "the dog"}]}],
+        "tools": [{"functionDeclarations": declarations}],
+        "generationConfig": {"maxOutputTokens": length},
+    }
+    path = "/v1beta/models/any"
+    whole = client.post(f"{path}:generateContent", json=body).json()
+    stream = [*events(client, f"{path}:streamGenerateContent?alt=sse", body)]
+
+    def read(answers: list[dict[str, Any]]) -> tuple[str, list[list[Any]], str]:
+        candidates = [answer["candidates"][0] for answer in answers]
+        parts = [part for candidate in candidates for part in candidate["content"]["parts"]]
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        reason: str = candidates[-1]["finishReason"]
+        text = "".join(part.get("text", "") for part in parts)
+        given = [[c["name"], json.dumps(c["args"], ensure_ascii=False)] for c in calls]
+        if reason == "MAX_TOKENS" and given:
+            given[-1][1] = ""  # the complete members of the call that was cut off
+        return text, given, reason
+
+    return read(stream), read([whole])
+
+
+ROUTES = {"chat": chat, "responses": responses, "messages": messages, "contents": contents}
 EXPECTED = [[name, json.dumps(given, ensure_ascii=False)] for name, given in
             (("write", ARGUMENTS), ("read", {}))]  # fmt: skip
 
@@ -153,11 +178,11 @@ def test_a_joined_stream_is_the_whole_answer_at_every_length(
             assert given.startswith(arguments.rstrip("\ufffd"))  # half of a character
         cut.add((len(calls), reason))
     assert {count for count, _ in cut} == {0, 1, 2}
-    assert cut & {(1, "length"), (1, "incomplete"), (1, "max_tokens")}
-    assert (
-        2,
-        {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"}[route],
-    ) in cut
+    assert cut & {(1, "length"), (1, "incomplete"), (1, "max_tokens"), (1, "MAX_TOKENS")}
+    ends = {
+        "chat": "tool_calls", "responses": "completed", "messages": "tool_use", "contents": "STOP",
+    }  # fmt: skip
+    assert (2, ends[route]) in cut
 
 
 def test_arguments_arrive_before_the_call_is_complete(client: httpx.Client) -> None:

@@ -14,7 +14,15 @@ from hearthd.server.images import media_reader, rendering
 from tests.baker.small_smolvlm import ROWS, SIDE
 from tests.patience import PATIENCE
 from tests.server import fakes
-from tests.server.images.image_service import TALL, WIDE, anthropic, chat, image_service, openai
+from tests.server.images.image_service import (
+    TALL,
+    WIDE,
+    anthropic,
+    chat,
+    gemini,
+    image_service,
+    openai,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 
 TEXT = "the dog"
 CHAT = "/v1/chat/completions"
+GEMINI = "/v1beta/models/any"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +48,10 @@ def tokens(client: httpx.Client, path: str, body: dict[str, Any]) -> int:
     response = client.post(path, json=body)
     assert response.status_code == 200, response.text
     usage = response.json().get("usage", response.json())
-    names = ("input_tokens", "prompt_tokens", "prompt_eval_count")
+    usage = usage.get("usageMetadata", usage)
+    names = (
+        "input_tokens", "prompt_tokens", "prompt_eval_count", "promptTokenCount", "totalTokens",
+    )  # fmt: skip
     counted: int = next(usage[name] for name in names if name in usage)
     read: int = counted + usage.get("cache_read_input_tokens", 0)
     return read
@@ -65,6 +77,10 @@ def test_every_surface_reads_the_same_images(client: httpx.Client) -> None:
     assert tokens(client, "/v1/messages/count_tokens", messages) == count
     assert tokens(client, "/v1/responses", {**responses, "max_output_tokens": 3}) == count
     assert tokens(client, "/v1/responses/input_tokens", responses) == count
+    contents = {"contents": [{"parts": [gemini(WIDE), {"text": TEXT}, gemini(TALL)]}]}
+    short = {"generationConfig": {"maxOutputTokens": 3}}
+    assert tokens(client, f"{GEMINI}:generateContent", {**contents, **short}) == count
+    assert tokens(client, f"{GEMINI}:countTokens", contents) == count
 
 
 def test_a_client_can_ask_whether_the_model_reads_images(client: httpx.Client) -> None:
@@ -125,6 +141,11 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
             "content": [{"type": "tool_result", "tool_use_id": "c", "content": [anthropic(TALL)]}],
         },
     ],
+    f"{GEMINI}:generateContent": [
+        {"parts": [{"text": TEXT}]},
+        {"role": "model", "parts": [{"text": TEXT}, {"functionCall": {"name": "f"}}]},
+        {"parts": [{"functionResponse": {"name": "f", "parts": [gemini(TALL)]}}]},
+    ],
     "/api/chat": [
         QUESTION,
         {"role": "assistant", "content": TEXT, "tool_calls": [{"function": {"name": "f"}}]},
@@ -137,10 +158,12 @@ def test_results_of_tools_have_the_same_images_on_every_surface(client: httpx.Cl
     limits: dict[str, dict[str, Any]] = {
         "/v1/responses": {"max_output_tokens": 3},
         "/api/chat": {"stream": False},
+        f"{GEMINI}:generateContent": {"generationConfig": {"maxOutputTokens": 3}},
     }
+    keys = {"/v1/responses": "input", f"{GEMINI}:generateContent": "contents"}
     counts = set()
     for path, messages in RESULTS.items():
-        key = "input" if path == "/v1/responses" else "messages"
+        key = keys.get(path, "messages")
         counts.add(tokens(client, path, {key: messages, **limits.get(path, {"max_tokens": 3})}))
     assert len(counts) == 1
     assert counts.pop() > 3 * ROWS

@@ -178,14 +178,19 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
             yield schema
             yield from schemas(schema)
 
-    honored = {name for schema in schemas(Fields) for name in schema.model_fields}
-    # Ollama's routes have `suffix` and `format`, Anthropic's `output_*`, /v1/responses the four
-    # before them, `response_format` has `value`; /completion has `multimodal_data`; parts of
-    # messages have `refusal`.
+    honored = {
+        field.alias or name
+        for schema in schemas(Fields)
+        for name, field in schema.model_fields.items()
+    }
+    # Ollama's routes have `suffix` and `format`, Anthropic's `output_*`, Gemini's `response*`,
+    # /v1/responses the four before them, `response_format` has `value`; /completion has
+    # `multimodal_data`; parts of messages have `refusal`.
     assert honored & set(FIELDS) == {
         "annotations", "lora", "metadata", "multimodal_data", "prompt", "suffix", "format",
         "conversation", "previous_response_id", "store", "truncation", "output_config",
-        "output_format", "refusal", "value",
+        "output_format", "refusal", "value", "responseJsonSchema", "responseMimeType",
+        "responseSchema",
     }  # fmt: skip
 
 

@@ -31,6 +31,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/fim/completions": {"prompt": LONG, "max_tokens": 1},
     "/completion": {"prompt": LONG, "n_predict": 1},
     "/generate": {"prompt": LONG, "max_tokens": 1},
+    "/v1beta/models/m:generateContent": {
+        "contents": [{"parts": [{"text": LONG}]}],
+        "generationConfig": {"maxOutputTokens": 1},
+    },
     "/api/chat": {"model": "m", "messages": TALK, "stream": False, "options": {"num_predict": 1}},
     "/api/generate": {"model": "m", "prompt": LONG, "stream": False, "options": {"num_predict": 1}},
 }

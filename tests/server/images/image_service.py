@@ -59,3 +59,8 @@ def anthropic(data: str) -> dict[str, Any]:
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": data},
     }
+
+
+def gemini(data: str) -> dict[str, Any]:
+    """A part with an image in base64."""
+    return {"inlineData": {"mimeType": "image/png", "data": data}}

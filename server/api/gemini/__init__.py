@@ -1,0 +1,1 @@
+"""The routes of Gemini's API: /v1beta/models."""

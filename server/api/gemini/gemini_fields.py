@@ -1,0 +1,80 @@
+"""The base of the objects in requests and answers of Gemini's API.
+
+Google's servers accept the names of fields in camelCase and in snake_case.
+"""
+
+from typing import Annotated, Any, Self
+
+from fastapi import Path
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from hearthd.server.api.fields import Fields, ModelFields, Text
+
+_COLLECTION = "models/"
+MODELS = "/v1beta/models"
+MODEL_PATH = f"{MODELS}/{{model:path}}"
+ModelPath = Annotated[str, Path(description="Name of a model. A server with one ignores it.")]
+
+
+_LISTS = ("contents", "parts", "tools", "functionDeclarations")
+
+
+def _normalize(data: dict[str, Any]) -> None:
+    """Rename members to camelCase, and make lists of single objects, which Google's servers accept.
+
+    The object is changed itself, because errors and warnings look for its members in the body.
+    Raises ValueError for a name in both forms.
+    """
+    for name in [*data]:
+        if "_" in name.strip("_") and (renamed := to_camel(name)) != name:
+            if renamed in data:
+                raise ValueError(f"{renamed} once, not also {name}")
+            data[renamed] = data.pop(name)
+    for name in _LISTS:
+        if isinstance(data.get(name), dict):
+            data[name] = [data[name]]
+
+
+class GeminiFields(Fields):
+    """An object in a request."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _normalized(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            _normalize(data)
+        return data
+
+
+class GeminiModelFields(GeminiFields, ModelFields):
+    """The body of a request to a model, which the path names."""
+
+    model: Text = Field("", description="Accepted and ignored: the path has the model's name.")
+
+    def of(self, model: str) -> Self:
+        """This body for the model that the path names."""
+        self.model = model.removeprefix(_COLLECTION)
+        return self
+
+
+class GeminiAnswer(BaseModel):
+    """An object in an answer."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, serialize_by_alias=True
+    )
+
+
+def resource(name: str) -> str:
+    """The name of a model with its collection."""
+    return f"{_COLLECTION}{name}"
+
+
+def _upper(word: Any) -> Any:
+    return word.upper() if isinstance(word, str) else word
+
+
+UpperCase = BeforeValidator(_upper)  # of words, which some clients send in lower case
