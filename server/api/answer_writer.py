@@ -34,7 +34,7 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
 
     A whole answer is made of the events that a stream has, so the two cannot differ.
     `sends_done` says whether a stream without an error ends with `data: [DONE]`. `data_only` says
-    whether clients of a stream read no comments and names of events; an error is then JSON alone.
+    whether a stream has neither comments nor names of events, which its clients cannot read.
     """
 
     sends_done = False

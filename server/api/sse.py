@@ -69,11 +69,10 @@ def _empty_line() -> ServerSentEvent:
     return ServerSentEvent(sep="\n")
 
 
-async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str] | bytes]:
+async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:
     async for event in or_error(writer.events(), writer.error):
         if isinstance(event, str):
-            named = {"event": "error", "data": event}
-            yield f"{event}\n\n".encode() if writer.data_only else named
+            yield {"data": event} if writer.data_only else {"event": "error", "data": event}
             return
         if isinstance(event, NamedEvent):
             yield {"event": event.type, "data": event.model_dump_json()}

@@ -63,6 +63,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "openai-agents": PipClient(("openai-agents",), "frameworks.openai_agents"),
     "anthropic": PipClient(("anthropic",), "sdks.anthropic_package"),
     "ollama": PipClient(("ollama", "pydantic"), "sdks.ollama_package"),
+    "google-genai": PipClient(("google-genai",), "sdks.google_genai_package"),
     "mistralai": PipClient(("mistralai",), "sdks.mistral_package"),
     "huggingface_hub": PipClient(("huggingface_hub",), "sdks.hugging_face_package"),
     "AI SDK": NpmClient(
@@ -99,6 +100,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "Cline": NpmClient(("cline",), "coding_agents.cline", is_agent=True),
     "Continue": NpmClient(("@continuedev/cli",), "coding_agents.continue_cli", is_agent=True),
     "opencode": NpmClient(("opencode-ai",), "coding_agents.opencode", is_agent=True),
+    "Gemini CLI": NpmClient(("@google/gemini-cli",), "coding_agents.gemini_cli", is_agent=True),
     "Qwen Code": NpmClient(("@qwen-code/qwen-code",), "coding_agents.qwen_code", is_agent=True),
     "Kimi Code": NpmClient(("@moonshot-ai/kimi-code",), "coding_agents.kimi_code", is_agent=True),
     "Pi": NpmClient(("@earendil-works/pi-coding-agent",), "coding_agents.pi", is_agent=True),

@@ -137,13 +137,14 @@ class FunctionDeclaration(GeminiFields):
 
     def tool(self, field: str) -> Tool:
         """The tool; `field` is the path of this object."""
-        schema, name = self.parameters_json_schema, "parametersJsonSchema"
-        if self.parameters is not None:
-            schema, name = json_schema(self.parameters), "parameters"
+        schema, name = self.parameters, "parameters"
+        if self.parameters_json_schema is not None:
+            schema, name = self.parameters_json_schema, "parametersJsonSchema"
+        parameters = None if schema is None else json.dumps(json_schema(schema), ensure_ascii=False)
         return Tool(
             name=self.name,
             description=self.description or None,
-            parameters=None if schema is None else json.dumps(schema, ensure_ascii=False),
+            parameters=parameters,
             field=f"{field}.{name}",
         )
 

@@ -141,12 +141,10 @@ class GenerationConfig(GeminiFields, SamplingFields):
     def _schemas(self) -> dict[str, dict[str, Any]]:
         """The schemas of the answer, as JSON Schemas, by their fields."""
         schemas = {
-            "responseSchema": None
-            if self.response_schema is None
-            else json_schema(self.response_schema),
+            "responseSchema": self.response_schema,
             "responseJsonSchema": self.response_json_schema,
         }
-        return {name: schema for name, schema in schemas.items() if schema is not None}
+        return {name: json_schema(schema) for name, schema in schemas.items() if schema is not None}
 
     def turn(self) -> "GeminiTurn":
         """The turn of a conversation that is generated this way."""

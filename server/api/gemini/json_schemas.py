@@ -1,13 +1,20 @@
-"""Gemini's schemas, a selection of OpenAPI 3.0's, as JSON Schemas."""
+"""Gemini's schemas, a selection of OpenAPI 3.0's, as JSON Schemas.
+
+Clients such as Gemini CLI write Gemini's types into JSON Schemas, too.
+"""
 
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
-_OBJECTS_OF_SCHEMAS = {"properties", "defs", "$defs"}
-_LISTS_OF_SCHEMAS = {"anyOf", "prefixItems"}
-_SCHEMAS = {"items", "additionalProperties"}
+_OBJECTS_OF_SCHEMAS = {
+    "properties", "patternProperties", "dependentSchemas", "defs", "$defs", "definitions",
+}  # fmt: skip
+_LISTS_OF_SCHEMAS = {"anyOf", "allOf", "oneOf", "prefixItems"}
+_SCHEMAS = {
+    "items", "contains", "additionalProperties", "not", "if", "then", "else",
+}  # fmt: skip
 # `format` names the range of a number, or says that a text has an `enum`: the type and `enum` do.
 _REDUNDANT_FORMATS = {"enum", "int32", "int64", "float", "double"}
 _WITHOUT_MEANING = {"example", "propertyOrdering", "nullable"}
@@ -15,8 +22,8 @@ _RENAMED = {"defs": "$defs", "ref": "$ref"}
 
 
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a Gemini schema. What Gemini's schemas do not have is kept as it is."""
-    named = {name if name.startswith("$") else to_camel(name): schema[name] for name in schema}
+    """The JSON Schema of a schema in either form."""
+    named = {to_camel(name) if "_" in name else name: value for name, value in schema.items()}
     converted: dict[str, Any] = {}
     for name, value in named.items():
         if value is None or name in _WITHOUT_MEANING or _is_redundant(name, value):

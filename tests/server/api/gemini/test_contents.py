@@ -217,6 +217,10 @@ def test_none_forbids_calls_and_keeps_the_prompt() -> None:
             {"defs": {"a": {"type": "STRING"}}, "properties": {"b_c": {"ref": "#/$defs/a"}}},
             {"$defs": {"a": {"type": "string"}}, "properties": {"b_c": {"$ref": "#/$defs/a"}}},
         ),
+        (
+            {"oneOf": [{"not": {"type": "OBJECT"}}], "$defs": {"a": {"type": "NULL"}}},
+            {"oneOf": [{"not": {"type": "object"}}], "$defs": {"a": {"type": "null"}}},
+        ),
         ({"type": 1, "properties": 2, "propertyOrdering": [3]}, {"type": 1, "properties": 2}),
     ],
 )
