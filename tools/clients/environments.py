@@ -72,6 +72,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
             "@ai-sdk/openai",
             "@ai-sdk/openai-compatible",
             "@ai-sdk/anthropic",
+            "@ai-sdk/google",
             "ollama-ai-provider-v2",
             "zod",
         ),
@@ -81,6 +82,7 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         (
             "openai",
             "@anthropic-ai/sdk",
+            "@google/genai",
             "ollama",
             "@mistralai/mistralai",
             "@huggingface/inference",

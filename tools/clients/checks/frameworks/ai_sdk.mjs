@@ -1,5 +1,6 @@
 // The AI SDK: its provider for OpenAI with its defaults, which are /v1/responses, stored answers and
-// references to stored items; and its providers for OpenAI-compatible servers, Anthropic and Ollama.
+// references to stored items; and its providers for OpenAI-compatible servers, Anthropic, Google and
+// Ollama.
 
 import assert from "node:assert";
 import { base, check, load, model } from "../checking.mjs";
@@ -8,6 +9,7 @@ const { embedMany, generateText, Output, stepCountIs, streamText, tool } = await
 const { createOpenAI } = await load("@ai-sdk/openai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 const { createAnthropic } = await load("@ai-sdk/anthropic");
+const { createGoogleGenerativeAI } = await load("@ai-sdk/google");
 const { createOllama } = await load("ollama-ai-provider-v2");
 const { z } = await load("zod");
 
@@ -24,6 +26,7 @@ const compatible = createOpenAICompatible({
   name: "hearth", baseURL: `${base}/v1`, supportsStructuredOutputs: true,
 });
 const anthropic = createAnthropic({ baseURL: `${base}/v1`, apiKey: "none" });
+const google = createGoogleGenerativeAI({ baseURL: `${base}/v1beta`, apiKey: "none" });
 const ollama = createOllama({ baseURL: `${base}/api` });
 
 // Ollama's API has no toolChoice.
@@ -31,10 +34,12 @@ const providers = [
   ["", openai(model), openai.embeddingModel?.(model) ?? openai.textEmbeddingModel(model), true],
   [" (compatible)", compatible(model), compatible.textEmbeddingModel(model), true],
   [" (Anthropic)", anthropic(model), null, true],
+  [" (Gemini)", google(model), google.textEmbeddingModel(model), true],
   [" (Ollama)", ollama(model), ollama.textEmbeddingModel(model), false],
 ];
-const limits = { maxOutputTokens: 200, maxRetries: 0 };
-// A small model may repeat a call until its answer is too long.
+// A small model may repeat a call until its answer is too long. Gemini's API cannot forbid that: with
+// this seed the model does not.
+const limits = { maxOutputTokens: 200, maxRetries: 0, seed: 1 };
 const providerOptions = {
   openai: { parallelToolCalls: false },
   hearth: { parallel_tool_calls: false },

@@ -1,10 +1,12 @@
-// The packages of vendors for JavaScript: OpenAI's, Anthropic's, Ollama's, Mistral's and Hugging Face's.
+// The packages of vendors for JavaScript: OpenAI's, Anthropic's, Google's, Ollama's, Mistral's and Hugging
+// Face's.
 
 import { base, check, getWeather, joined, lacks, load, model, prompt, weather } from "../checking.mjs";
 
 const { default: OpenAI } = await load("openai");
 const { default: Anthropic } = await load("@anthropic-ai/sdk");
 const { betaZodTool } = await load("@anthropic-ai/sdk/helpers/beta/zod");
+const { GoogleGenAI } = await load("@google/genai");
 const { Ollama } = await load("ollama");
 const { Mistral } = await load("@mistralai/mistralai");
 const { InferenceClient } = await load("@huggingface/inference");
@@ -48,6 +50,34 @@ await check("stream (Anthropic)", async () => lacks(await chats.stream(limited).
 await check("tools (Anthropic)", async () => {
   const answer = await beta.messages.toolRunner({ ...limited, messages: asked, tools: [zodTool] });
   return lacks(answer.content.at(-1).text, weather);
+});
+
+const gemini = new GoogleGenAI({ apiKey: "none", httpOptions: { baseUrl: base } }).models;
+const functionDeclarations = [{ name: "get_weather", parametersJsonSchema: schema }];
+const textOf = ({ text }) => text;
+const hello = { model, contents: "Say hello." };
+await check("chat (Gemini)", async () => lacks((await gemini.generateContent(hello)).text, "Done."));
+await check("stream (Gemini)", async () => {
+  return lacks(await joined(await gemini.generateContentStream(hello), textOf), "Done.");
+});
+await check("tools (Gemini)", async () => {
+  const config = { tools: [{ functionDeclarations }] };
+  const called = await gemini.generateContent({ model, contents: prompt, config });
+  const { id, name, args } = called.functionCalls[0];
+  const response = { id, name, response: { output: getWeather(args) } };
+  const contents = [
+    { role: "user", parts: [{ text: prompt }] },
+    called.candidates[0].content,
+    { role: "user", parts: [{ functionResponse: response }] },
+  ];
+  return lacks(await joined(await gemini.generateContentStream({ model, contents, config }), textOf), weather);
+});
+await check("schema (Gemini)", async () => {
+  const config = { responseMimeType: "application/json", responseJsonSchema: schema };
+  return isCity((await gemini.generateContent({ ...hello, config })).text);
+});
+await check("embeddings (Gemini)", async () => {
+  if (!(await gemini.embedContent({ model, contents: ["a", "b"] })).embeddings[1].values.length) return "empty";
 });
 
 const ollama = new Ollama({ host: base });
