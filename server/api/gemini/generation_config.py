@@ -53,11 +53,9 @@ class ThinkingConfig(GeminiFields):
         return _EFFORTS.get(self.thinking_level or "")
 
     @property
-    def thinks(self) -> bool | None:
-        """Whether the model shall reason; None if the request does not say."""
-        if self.thinking_budget is not None:
-            return self.thinking_budget != 0
-        return True if self.effort else None
+    def thinks(self) -> bool:
+        """Whether the request asks for reasoning."""
+        return bool(self.thinking_budget or self.effort)
 
 
 class GenerationConfig(GeminiFields, SamplingFields):
@@ -170,9 +168,9 @@ class GeminiTurn(TurnFields):
 
     @override
     def template_variables(self) -> dict[str, Any]:
-        thinks = self.config.thinking_config.thinks
         variables = super().template_variables()
-        return variables if thinks is None else {"enable_thinking": thinks, **variables}
+        thinks = {"enable_thinking": True} if self.config.thinking_config.thinks else {}
+        return {**thinks, **variables}
 
     @override
     def rules(self) -> Grammar | None:

@@ -46,6 +46,15 @@ BODIES: dict[str, tuple[dict[str, Any], str]] = {
     "/v1/chat/completions": ({"messages": HELLO}, "max_tokens"),
     "/v1/responses": ({"input": "the dog"}, "max_output_tokens"),
     "/api/generate": ({"prompt": "the dog", "stream": False}, "num_predict"),
+    "/v1beta/models/any:generateContent": (
+        {"contents": [{"parts": [{"text": "the dog"}]}]},
+        "maxOutputTokens",
+    ),
+}
+# The object of a body that has the field; no row if the body itself has it.
+OBJECTS = {
+    "/api/generate": "options",
+    "/v1beta/models/any:generateContent": "generationConfig",
 }
 
 
@@ -76,8 +85,11 @@ def rendered(client: httpx.Client, *messages: tuple[str, str]) -> str:
 
 def tokens(answer: dict[str, Any]) -> int:
     """The number of tokens of an answer of any surface."""
-    usage = answer.get("usage", answer)
-    names = ("completion_tokens", "output_tokens", "eval_count", "tokens_predicted")
+    usage = answer.get("usage", answer.get("usageMetadata", answer))
+    names = (
+        "completion_tokens", "output_tokens", "eval_count", "tokens_predicted",
+        "candidatesTokenCount",
+    )  # fmt: skip
     return next(int(usage[name]) for name in names if name in usage)
 
 
@@ -100,7 +112,7 @@ def test_the_system_message_is_there_unless_a_request_has_another(client: httpx.
 @pytest.mark.parametrize("route", BODIES)
 def test_the_length_of_a_preset_is_below_a_request(client: httpx.Client, route: str) -> None:
     body, name = BODIES[route]
-    other = {"options": {name: 7}} if route.startswith("/api") else {name: 7}
+    other = {OBJECTS[route]: {name: 7}} if route in OBJECTS else {name: 7}
     answers = [client.post(route, json={**body, **more}).json() for more in ({}, other)]
     assert [tokens(answer) for answer in answers] == [5, 7]
 

@@ -77,6 +77,10 @@ def test_a_sound_takes_a_row_for_40_ms(client: httpx.Client) -> None:
     items = [part(WAV), {"type": "input_text", "text": "the dog"}]
     body = {"input": [{"role": "user", "content": items}], "max_output_tokens": 3}
     assert tokens(client, body, "/v1/responses") == empty + ROWS + 2
+    inline = {"inlineData": {"mimeType": "audio/wav", "data": WAV}}
+    contents = {"contents": [{"parts": [inline, {"text": "the dog"}]}]}
+    counted = client.post("/v1beta/models/any:countTokens", json=contents).json()
+    assert counted == {"totalTokens": empty + ROWS + 2}
 
 
 def multimodal(*files: str) -> dict[str, Any]:

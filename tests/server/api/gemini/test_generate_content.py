@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+KINDS = ("prompt", "candidates", "thoughts", "total")  # of tokens
 THOUGHT = "<think>\nthe fox\n</think>\n\nthe dog"
 
 
@@ -77,7 +78,8 @@ def test_a_stream_joins_to_the_whole_answer() -> None:
     assert listed.headers["content-type"] == "application/json"
     for stream in (streamed, listed.json()):
         pieces = [part for event in stream for part in parts(event)]
-        assert all(pieces)  # Google's packages drop a turn from a chat if an event is empty
+        # Google's packages drop a turn from a chat if an event is empty.
+        assert all(parts(event) and all(parts(event)) for event in stream)
         thoughts = "".join(piece["text"] for piece in pieces if piece.get("thought"))
         said = "".join(piece.get("text", "") for piece in pieces if not piece.get("thought"))
         calls = [piece["functionCall"] for piece in pieces if "functionCall" in piece]
@@ -94,6 +96,8 @@ def test_a_stream_joins_to_the_whole_answer() -> None:
         assert usage[:-1] == [None] * (len(stream) - 1)
         for name in ("candidatesTokenCount", "thoughtsTokenCount", "promptTokenCount"):
             assert stream[-1]["usageMetadata"][name] == whole["usageMetadata"][name] > 0
+    counts = {name: whole["usageMetadata"][f"{name}TokenCount"] for name in KINDS}
+    assert counts["total"] == counts["prompt"] + counts["candidates"] + counts["thoughts"]
     assert len(parts(whole)) == 4
     assert len(streamed) > 6
 
@@ -106,6 +110,8 @@ def test_thoughts_are_sent_only_on_request() -> None:
         shown = {"includeThoughts": True}
         short = answer(client, maxOutputTokens=500, thinkingConfig={**shown, "thinkingBudget": 4.0})
         assert "the fox".startswith(parts(short)[0]["text"])
+        free = answer(client, maxOutputTokens=500, thinkingConfig={**shown, "thinkingBudget": -1})
+        assert parts(free) == [{"text": "the fox", "thought": True}, {"text": "the dog"}]
         off = answer(client, maxOutputTokens=500, thinkingConfig={**shown, "thinkingBudget": 0})
         assert not any("thought" in part for part in parts(off))
 
@@ -233,7 +239,7 @@ def test_an_answer_has_the_form_that_is_asked_for() -> None:
 
 
 IN_PARTS: list[tuple[dict[str, Any], str]] = [
-    ({}, ": "),
+    ({}, ': got "{}"'),
     ({"text": "x", "functionCall": {"name": "f"}}, ": "),
     ({"functionCall": {"name": "f"}}, ': got "functionCall"'),
     ({"functionResponse": {"name": "f"}}, ".functionResponse.name: got "),
