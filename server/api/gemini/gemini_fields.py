@@ -68,7 +68,7 @@ class GeminiAnswer(BaseModel):
     )
 
 
-def resource(name: str) -> str:
+def resource_name(name: str) -> str:
     """The name of a model with its collection."""
     return f"{_COLLECTION}{name}"
 

@@ -14,7 +14,7 @@ from hearthd.server.api.gemini.gemini_fields import (
     MODELS,
     GeminiAnswer,
     ModelPath,
-    resource,
+    resource_name,
 )
 from hearthd.server.api.ollama.model_list import TextManifest, template_source, text_models
 from hearthd.server.api.surface import surface
@@ -89,7 +89,7 @@ async def gemini_model(model: ModelPath, pool: Pool) -> GeminiModel:
     """Return a model of this server. It need not be loaded."""
     for deployment, manifest in text_models(pool):
         for listed in _listed(deployment, manifest):
-            if resource(model) in (listed.name, f"{listed.name}:{LATEST}"):
+            if resource_name(model) in (listed.name, f"{listed.name}:{LATEST}"):
                 return listed
     raise ModelNotFound(model, [deployment.name for deployment in pool])
 
@@ -110,7 +110,7 @@ def _listed(deployment: Deployment, manifest: TextManifest) -> list[GeminiModel]
         **_sampling(deployment, manifest),
     }
     return [
-        GeminiModel.model_validate({"name": resource(name), "display_name": name, **facts})
+        GeminiModel.model_validate({"name": resource_name(name), "display_name": name, **facts})
         for name in names
     ]
 

@@ -303,7 +303,8 @@ def test_an_array_program_has_its_own_routes(client: httpx.Client) -> None:
         "/run", "/health", "/health/ready", "/metrics", "/v1/bundle", "/v1/bundle/reload",
         "/v1/models", "/v1/models/{name}", "/models/load", "/models/unload", "/api/version",
         "/api/tags", "/api/ps", "/api/show", "/api/copy", "/api/create", "/api/delete",
-        "/api/pull", "/api/v0/models", "/api/v0/models/{name}",
+        "/api/pull", "/api/v0/models", "/api/v0/models/{name}", "/v1beta/models",
+        "/v1beta/models/{model}",
     }  # fmt: skip
 
 
