@@ -47,12 +47,13 @@ def text_section(data: ConfigJson) -> ConfigJson:
     return data.text_section(tied=None)
 
 
-def text_fields(data: ConfigJson) -> dict[str, Any]:
-    """The fields of the text model. The projection of attention's result has no bias."""
+def text_fields(data: ConfigJson, *, kind: str = "glm4v_text", bias: bool = True) -> dict[str, Any]:
+    """The fields of a text model. The projection of attention's result has no bias."""
     text = text_section(data)
-    if (kind := text.text("model_type", default="glm4v_text")) != "glm4v_text":
-        raise OtherFamily(f"config.json: text_config: model_type: got {kind!r:.80}, not glm4v_text")
-    text.assume(attention_bias=True)
+    if (got := text.text("model_type", default=kind)) != kind:
+        raise OtherFamily(f"config.json: text_config: model_type: got {got!r:.80}, not {kind}")
+    text.assume(attention_bias=bias)
+    text.ignore("num_nextn_predict_layers")
     return partial_fields(text, SHARE) | {"output_bias": False}
 
 
@@ -67,7 +68,13 @@ def from_gguf(data: GgufMetadata) -> PartialRopeConfig:
     """Read GGUF metadata; raises OtherFamily for GLM-4's, which has one axis of positions."""
     if not data.counts(_SECTIONS_KEY, default=()):
         raise OtherFamily(f"glm4.{_SECTIONS_KEY} is missing: the file is GLM-4's")
-    return PartialRopeConfig(**partial_fields_from_gguf(data, SHARE))
+    return PartialRopeConfig(**gguf_text_fields(data))
+
+
+def gguf_text_fields(data: GgufMetadata) -> dict[str, Any]:
+    """As `text_fields`, from metadata. A layer that predicts further tokens follows the others."""
+    fields = partial_fields_from_gguf(data, SHARE)
+    return {**fields, "layers": fields["layers"] - data.count("nextn_predict_layers", default=0)}
 
 
 def gguf_sections(data: GgufMetadata) -> list[int]:

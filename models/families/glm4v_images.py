@@ -18,24 +18,24 @@ from hearthd.models.decoder.image_positions import AXES, AxesConfig, AxesModel
 from hearthd.models.decoder.partial_rope import (
     PartialRopeConfig,
     PartialRopeModel,
-    partial_fields_from_gguf,
 )
 from hearthd.models.families import glm4v
 from hearthd.models.towers import glm4v as towers
-from hearthd.models.towers import qwen3vl, siglip
+from hearthd.models.towers import glm_ocr, qwen3vl, siglip
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
 
 _LIMITS = 112**2, 28**2 * 15000  # pixels of both frames of the smallest and the largest image
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionConfig(AxesConfig, PartialRopeConfig, towers.TowerConfig):
-    """The shape of a model."""
+class PartialAxesConfig(AxesConfig, PartialRopeConfig):
+    """The shape of a text model."""
 
     @property
     @override
@@ -43,10 +43,17 @@ class VisionConfig(AxesConfig, PartialRopeConfig, towers.TowerConfig):
         return self.rotary_width
 
 
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig(PartialAxesConfig, towers.TowerConfig):
+    """The shape of a model."""
+
+
 class TowerReader(AxesModel, PartialRopeModel):
     """A text model with a tower."""
 
-    config: VisionConfig
+    config: PartialAxesConfig
+    tower: towers.Tower | glm_ocr.Tower
+    merger: towers.Merger
 
     def add_tower(self, config: VisionConfig) -> None:
         """Add the tower."""
@@ -68,17 +75,30 @@ class Glm4vImages(TowerReader, glm4v.Glm4v):
 
 def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     """The fields of `VisionConfig` that text models lack, from config.json; raises ConfigError."""
-    section, _ = data.section("text_config").rope_section()
-    sections = tuple(section.counts("mrope_section", default=glm4v.SECTIONS))
     tower = towers.tower_fields(data.section("vision_config"), hidden)
-    return {**tower, "rope_sections": sections}
+    return {**tower, "rope_sections": sections_of(data)}
+
+
+def sections_of(data: ConfigJson) -> tuple[int, ...]:
+    """The pairs of columns that turn by each axis, from config.json."""
+    section, _ = data.section("text_config").rope_section()
+    return tuple(section.counts("mrope_section", default=glm4v.SECTIONS))
 
 
 def gguf_image_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
     """The fields of `VisionConfig` that text models lack, from metadata; raises ConfigError."""
-    sections = tuple(glm4v.gguf_sections(data))[:AXES]
-    keys = data.projector("glm4v", hidden, "mm.model.fc.weight", axis=0, activation="silu")
-    return {**towers.gguf_tower_fields(keys, hidden), "rope_sections": sections}
+    keys = projector(data, hidden)
+    return {**towers.gguf_tower_fields(keys, hidden), "rope_sections": gguf_sections_of(data)}
+
+
+def projector(data: GgufMetadata, hidden: int) -> ProjectorMetadata:
+    """The keys of a projector's GGUF file; raises ConfigError."""
+    return data.projector("glm4v", hidden, "mm.model.fc.weight", axis=0, activation="silu")
+
+
+def gguf_sections_of(data: GgufMetadata) -> tuple[int, ...]:
+    """As `sections_of`, from metadata."""
+    return tuple(glm4v.gguf_sections(data))[:AXES]
 
 
 def from_hugging_face(data: ConfigJson) -> VisionConfig:
@@ -89,7 +109,7 @@ def from_hugging_face(data: ConfigJson) -> VisionConfig:
 
 def from_gguf(data: GgufMetadata) -> VisionConfig:
     """Read the metadata of a text model, `glm4`, and of its projector."""
-    fields = partial_fields_from_gguf(data, glm4v.SHARE)
+    fields = glm4v.gguf_text_fields(data)
     return VisionConfig(**fields, **gguf_image_fields(data, fields["hidden"]))
 
 

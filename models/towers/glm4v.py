@@ -17,7 +17,7 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.towers.bicubic import bicubic_positions
 from hearthd.models.towers.qwen3vl import FRAMES, Rotation, in_each_frame
 from hearthd.models.towers.siglip import CHANNELS, attended
-from hearthd.models.towers.tower_config import TableConfig, patch_count
+from hearthd.models.towers.tower_config import GridConfig, TableConfig, patch_count
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -28,14 +28,19 @@ _MERGER_EPS = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerConfig(TableConfig):
-    """The shape of a tower, as fields of the configuration of a model that has one.
+class MergerConfig(GridConfig):
+    """The shape of a tower with GLM's merger.
 
     projector_ffn  the width between the last matrices of the merger
     """
 
     tower_norm_eps: float
     projector_ffn: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerConfig(MergerConfig, TableConfig):
+    """The shape of a tower, as fields of the configuration of a model that has one."""
 
 
 class Block(nn.Module):
@@ -87,7 +92,7 @@ class Tower(nn.Module):
 class Merger(nn.Module):
     """Joins the hidden states of squares of patches, and projects them to the text model."""
 
-    def __init__(self, config: TowerConfig, hidden: int) -> None:
+    def __init__(self, config: MergerConfig, hidden: int) -> None:
         self.merged, ffn = config.merged_patches**2, config.projector_ffn
         self.downsample = nn.Linear(config.tower_hidden * self.merged, hidden, bias=True)
         self.proj = nn.Linear(hidden, hidden)
@@ -106,15 +111,20 @@ class Merger(nn.Module):
         return self.down_proj(f.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
-    """The fields of `TowerConfig`, from the object of config.json; raises ConfigError."""
+def require_published(data: ConfigJson, hidden: int) -> None:
+    """Raise ConfigError for what no published tower with GLM's merger has."""
     data.fixed(
-        hidden_act="silu", in_channels=CHANNELS, temporal_patch_size=FRAMES,
-        out_hidden_size=hidden, attention_bias=False,
-    )  # fmt: skip
+        hidden_act="silu", in_channels=CHANNELS, temporal_patch_size=FRAMES, out_hidden_size=hidden
+    )
     data.ignore("attention_dropout", "hidden_dropout_prob")
     if data.has("rope_parameters"):
         data.section("rope_parameters").fixed(rope_type="axial", rope_theta=1e4)
+
+
+def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
+    """The fields of `TowerConfig`, from the object of config.json; raises ConfigError."""
+    require_published(data, hidden)
+    data.fixed(attention_bias=False)
     patch = data.size("patch_size", default=14)
     return {
         "patch_size": patch,
@@ -156,6 +166,8 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
             "position_embedding": "position_embd",
             "norm1": "ln1",
             "qkv": "attn_qkv",
+            "q_norm": "attn_q_norm",
+            "k_norm": "attn_k_norm",
             "proj": "attn_out",
             "norm2": "ln2",
             **{f"{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
@@ -166,6 +178,8 @@ def tower_names(*prefixes: str) -> dict[str, TensorNames]:
             "patch_embedding": "patch_embed.proj",
             "position_embedding": "embeddings.position_embedding",
             "qkv": "attn.qkv",
+            "q_norm": "attn.q_norm",
+            "k_norm": "attn.k_norm",
             "proj": "attn.proj",
             **mlp,
         },

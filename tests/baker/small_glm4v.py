@@ -1,10 +1,12 @@
-"""A GLM-4.1V of two layers with random weights and a token for each byte."""
+"""A GLM-4.1V and a GLM-OCR of two layers with random weights and a token for each byte."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.families.glm4v_images import ARCHITECTURE, VisionConfig
+from hearthd.models.families import glm4v_images, glm_ocr
+from hearthd.models.families.glm4v_images import VisionConfig
 from hearthd.models.towers.qwen3vl import FRAMES
 from tests.baker.small_smolvlm import write_model
 from tests.baker.small_tensors import small_tensors
@@ -12,6 +14,8 @@ from tests.models.text_sizes import text_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hearthd.models.decoder.architecture import Architecture
 
 SPECIAL = (
     "<|user|>", "<|assistant|>", "<|begin_of_image|>", "<|end_of_image|>", "<|image|>",
@@ -27,6 +31,10 @@ CONFIG = VisionConfig(
     table_side=5, tower_layers=2, tower_hidden=96, tower_ffn=128, tower_heads=2,
     tower_norm_eps=1e-5, projector_ffn=112,
 )  # fmt: skip
+OCR_CONFIG = glm_ocr.Config(
+    **{field.name: getattr(CONFIG, field.name) for field in fields(glm_ocr.Config)}
+    | {"attention_bias": False, "projector_ffn": 3 * CONFIG.hidden}
+)
 # The template of the published models, without tools and thoughts.
 TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' }}"
@@ -45,8 +53,29 @@ def token(name: str) -> int:
 
 def small_glm4v(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    tensors = small_tensors(ARCHITECTURE, CONFIG, shape=_shape)
-    write_model(folder, tensors, _config(), _processor(), TEMPLATE, SPECIAL)
+    vision = {
+        "model_type": "glm4v",
+        "image_size": CONFIG.table_side * PATCH,
+        "intermediate_size": CONFIG.projector_ffn,
+    }
+    return _write(folder, glm4v_images.ARCHITECTURE, CONFIG, "glm4v", vision)
+
+
+def small_glm_ocr(folder: Path) -> Path:
+    """Write a Hugging Face folder; returns it."""
+    vision = {"model_type": "glm_ocr_vision", "intermediate_size": OCR_CONFIG.tower_ffn}
+    return _write(folder, glm_ocr.ARCHITECTURE, OCR_CONFIG, "glm_ocr", vision)
+
+
+def _write(
+    folder: Path,
+    architecture: Architecture[Any],
+    config: VisionConfig | glm_ocr.Config,
+    name: str,
+    vision: dict[str, Any],
+) -> Path:
+    tensors = small_tensors(architecture, config, shape=_shape)
+    write_model(folder, tensors, _config(config, name, vision), _processor(), TEMPLATE, SPECIAL)
     return folder
 
 
@@ -59,10 +88,12 @@ def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _config() -> dict[str, Any]:
+def _config(
+    config: VisionConfig | glm_ocr.Config, name: str, vision: dict[str, Any]
+) -> dict[str, Any]:
     return {
-        "architectures": ["Glm4vForConditionalGeneration"],
-        "model_type": "glm4v",
+        "architectures": [f"{name.title().replace('_', '')}ForConditionalGeneration"],
+        "model_type": name,
         "image_token_id": token("<|image|>"),
         "image_start_token_id": token("<|begin_of_image|>"),
         "image_end_token_id": token("<|end_of_image|>"),
@@ -71,10 +102,10 @@ def _config() -> dict[str, Any]:
         "video_end_token_id": token("<|end_of_video|>"),
         "tie_word_embeddings": False,
         "text_config": {
-            "model_type": "glm4v_text",
-            "attention_bias": True,
+            "model_type": f"{name}_text",
+            "attention_bias": config.attention_bias,
             "eos_token_id": token("<|endoftext|>"),
-            **text_sizes(CONFIG),
+            **text_sizes(config),
             "rms_norm_eps": CONFIG.norm_eps,
             "rope_parameters": {
                 "rope_type": "default",
@@ -84,20 +115,18 @@ def _config() -> dict[str, Any]:
             },
         },
         "vision_config": {
-            "model_type": "glm4v",
-            "attention_bias": False,
+            "attention_bias": not config.attention_bias,
             "depth": CONFIG.tower_layers,
             "hidden_act": "silu",
             "hidden_size": CONFIG.tower_hidden,
-            "image_size": CONFIG.table_side * PATCH,
             "in_channels": 3,
-            "intermediate_size": CONFIG.projector_ffn,
             "num_heads": CONFIG.tower_heads,
             "out_hidden_size": CONFIG.hidden,
             "patch_size": PATCH,
             "rms_norm_eps": CONFIG.tower_norm_eps,
             "spatial_merge_size": MERGED,
             "temporal_patch_size": FRAMES,
+            **vision,
         },
     }
 

@@ -204,6 +204,13 @@ MODELS: Mapping[str, ImageModel] = {
         row_width=small_glm4v.CONFIG.hidden,
         question=(*_QUESTION, (40, 24)),
     ),
+    # The tower has no learned positions.
+    "glm-ocr": ImageModel(
+        write=small_glm4v.small_glm_ocr,
+        side=32,
+        row_width=small_glm4v.OCR_CONFIG.hidden,
+        question=(*_QUESTION, (40, 24)),
+    ),
     # An image in slices first, and one that is not cut; each part has the same number of rows.
     "minicpm-v": ImageModel(
         write=small_minicpmv.small_minicpmv,

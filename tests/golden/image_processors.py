@@ -310,6 +310,7 @@ PROCESSORS: Mapping[str, Callable[[Path], Any]] = {
     "llava1.6": _llava_next_processor,
     "mistral3-images": _mistral3_processor,
     "glm4.1v-images": _GlmProcessor,
+    "glm-ocr": _GlmProcessor,
     "minicpm-v": _MiniCpmProcessor,
 }
 

@@ -109,7 +109,7 @@ COUNTS = {
     ),
     "gemma4-unified": Counts(norms=("residual_norm", 1), rotations="norm_rope", gate=GELU),
     **dict.fromkeys(
-        ("glm4", "glm4v", "glm4v-images"), Counts(norms=("residual_norm", 2), products=4)
+        ("glm4", "glm4v", "glm4v-images", "glm-ocr"), Counts(norms=("residual_norm", 2), products=4)
     ),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),

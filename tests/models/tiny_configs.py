@@ -241,6 +241,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CORRECTED, "normed_heads": False, "attention_bias": True, "rotary_width": 32,
         "rope_sections": (4, 6, 6), "tower_norm_eps": 1e-5, "projector_ffn": 96, **SMALL_GRID_TOWER,
     },
+    "glm-ocr": {
+        "rotary_width": 32, "rope_sections": (4, 6, 6), "tower_norm_eps": 1e-5,
+        "projector_ffn": 96,
+        **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
+    },
     "minicpmv": {**_SMALL_PARTS, "attention_bias": True},
     "minicpmv4": {**_SMALL_PARTS, "original_context": 64},
     "minicpmv45": _SMALL_PARTS,

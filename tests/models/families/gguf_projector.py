@@ -12,6 +12,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
 from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
+from hearthd.models.families.glm4v_images import VisionConfig as GlmConfig
 from hearthd.models.towers.siglip import CLIP, HALF, IMAGENET
 from tests.models.families.gguf_files import is_of_tower, neighbors, written
 from tests.models.families.gguf_llava import add_llava, llava_tensors
@@ -35,6 +36,7 @@ TYPES = {
     "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "glm4vmoe-images": "glm4v",
+    "glm-ocr": "glm4v",
     "qwen25omni": "qwen2.5o",
     "minicpmv": "resampler", "minicpmv4": "resampler", "minicpmv45": "resampler",
 }  # fmt: skip
@@ -89,7 +91,10 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         )
     hidden, ffn, heads = sizes
     writer.add_vision_embedding_length(hidden)
-    writer.add_vision_feed_forward_length(getattr(config, "projector_ffn", ffn))
+    # GLM-4.1V's converter writes the width of the merger.
+    writer.add_vision_feed_forward_length(
+        config.projector_ffn if isinstance(config, GlmConfig) else ffn
+    )
     writer.add_vision_block_count(getattr(config, "layers_read", layers))
     writer.add_vision_head_count(heads)
     # Gemma 4 normalizes pixels itself.
@@ -125,7 +130,8 @@ def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def _add_glm(writer: gguf.GGUFWriter, config: Any) -> None:
-    writer.add_vision_image_size(config.table_side * config.patch_size)
+    side = getattr(config, "table_side", 7)  # GLM-OCR has no table, and the key
+    writer.add_vision_image_size(side * config.patch_size)
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
 
 

@@ -80,7 +80,7 @@ def processor_of(name: str) -> Any:
     patch, merged = sizes_of(name)
     half = [0.5] * 3
     options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
-    if CASES[name].config.startswith(("Glm4v", "Qwen2")):
+    if CASES[name].config.startswith(("Glm", "Qwen2")):
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
         return Qwen2VLImageProcessorPil(merge_size=merged, **options)

@@ -71,6 +71,10 @@ GLM_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "intermediate_size": 40, "rms_norm_eps": 1e-4,
     },
 }  # fmt: skip
+GLM_OCR_TOWER: Mapping[str, Any] = {
+    **{key: value for key, value in GLM_TOWER.items() if key != "vision_config"},
+    "vision_config": GLM_TOWER["vision_config"] | {"attention_bias": True, "rms_norm_eps": 0.01},
+}
 GLM_TEXT = {
     "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
     "rope_parameters": DEFAULT | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
@@ -350,6 +354,10 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ("glm4v", "Glm4vConfig", GLM_TOWER, {"text": GLM_TEXT}),  # without its tower
     ("glm4v-images", "Glm4vConfig", GLM_TOWER, {"mrope": GLM_TEXT}),
     ("glm4vmoe-images", "Glm4vMoeConfig", GLM_TOWER, {"mrope": GLM_TEXT | CORRECTED}),
+    (
+        "glm-ocr", "GlmOcrConfig", GLM_OCR_TOWER,
+        {"mrope": {**GLM_TEXT, "head_dim": 16, "num_nextn_predict_layers": 1}},
+    ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

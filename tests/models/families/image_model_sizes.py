@@ -41,6 +41,13 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
         tower_hidden=1536, tower_ffn=4096, tower_heads=12, tower_norm_eps=1e-5,
         projector_ffn=10944,
     ),
+    # zai-org/GLM-OCR
+    "glm-ocr": decoder(
+        1536, 4608, 16, 8, 128, 59392,
+        rope_base=1e4, tied=False, rotary_width=128, rope_sections=(16, 24, 24), patch_size=14,
+        merged_patches=2, tower_layers=2, tower_hidden=1024, tower_ffn=4096, tower_heads=16,
+        tower_norm_eps=1e-5, projector_ffn=4608,
+    ),
     # openbmb/MiniCPM-V-2_6
     "minicpm-v2.6": decoder(
         3584, 18944, 28, 4, 128, 151666,

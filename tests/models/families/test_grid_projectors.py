@@ -146,6 +146,10 @@ def test_glm_without_its_projector_is_read_as_a_text_model(tmp_path: Path) -> No
     assert identify(file, None).name == "glm4.1v"
     logits = ours.logits(file, "glm4v", tmp_path, TOKENS)
     close(logits[ROWS], recording.logits, 1e-4)
+    longer = {"glm4.block_count": config.layers + 1, "glm4.nextn_predict_layers": 1}
+    metadata = {**file.metadata(), **longer}
+    shapes = {tensor: file.shape(tensor) for tensor in file.names()}
+    assert ARCHITECTURES["glm4v"].from_gguf(metadata, shapes, file.read).layers == config.layers
 
 
 def test_prompts_of_older_versions_of_minicpmv_are_refused(tmp_path: Path) -> None:
