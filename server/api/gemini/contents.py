@@ -42,7 +42,7 @@ class FileData(GeminiFields):
         return self.file_uri
 
 
-class GeminiCall(GeminiFields):
+class GeminiFunctionCall(GeminiFields):
     """A function call by the model."""
 
     id: Text = Field("", description="Id of the call, if the response repeats it.")
@@ -50,7 +50,7 @@ class GeminiCall(GeminiFields):
     args: JsonObject = Field(default_factory=dict, description="The arguments.")
 
 
-class ResponsePart(GeminiFields):
+class FunctionResponsePart(GeminiFields):
     """An image or a sound that a function returned."""
 
     inline_data: InlineData | None = Field(None, description="The file.")
@@ -63,7 +63,7 @@ class ResponsePart(GeminiFields):
         return self
 
 
-class GeminiResponse(GeminiFields):
+class GeminiFunctionResponse(GeminiFields):
     """What a function returned."""
 
     id: Text = Field("", description="Id of the call. By default the oldest open one by the name.")
@@ -73,7 +73,7 @@ class GeminiResponse(GeminiFields):
         description="The result. The model reads `output` if that is the only member, and else the "
         "JSON of the object.",
     )
-    parts: list[ResponsePart] = Field(
+    parts: list[FunctionResponsePart] = Field(
         default_factory=list, description="Images and sounds, for models that read them."
     )
 
@@ -91,8 +91,12 @@ class GeminiPart(GeminiFields):
     file_data: FileData | None = Field(
         None, description="The address of an image, for a model that reads them."
     )
-    function_call: GeminiCall | None = Field(None, description="A function call by the model.")
-    function_response: GeminiResponse | None = Field(None, description="What a function returned.")
+    function_call: GeminiFunctionCall | None = Field(
+        None, description="A function call by the model."
+    )
+    function_response: GeminiFunctionResponse | None = Field(
+        None, description="What a function returned."
+    )
     thought: bool = Field(
         False, description="Whether the text is the model's reasoning, for templates that use it."
     )
@@ -232,7 +236,7 @@ def _question(
         yield Message(role="user", parts=content)
 
 
-def _result(result: GeminiResponse, open_calls: OpenCalls, field: str) -> ToolResult:
+def _result(result: GeminiFunctionResponse, open_calls: OpenCalls, field: str) -> ToolResult:
     call = open_calls.take(result.name, result.id)
     if call is None:
         raise InvalidRequest(

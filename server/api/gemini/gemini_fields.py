@@ -3,34 +3,43 @@
 Google's servers accept the names of fields in camelCase and in snake_case.
 """
 
+import functools
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 from hearthd.server.api.fields import Fields, ModelFields, Text
+from hearthd.server.api.inert_fields import FIELDS
 
 _COLLECTION = "models/"
 MODELS = "/v1beta/models"
 MODEL_PATH = f"{MODELS}/{{model:path}}"
-ModelPath = Annotated[str, Path(description="Name of a model. A server with one ignores it.")]
+ModelPath = Annotated[str, Path(description="Name of a model in /v1beta/models.")]
 
-
+# Members that are lists, in place of which Google's servers accept one object.
 _LISTS = ("contents", "parts", "tools", "functionDeclarations")
 
 
-def _normalize(data: dict[str, Any]) -> None:
-    """Rename members to camelCase, and make lists of single objects, which Google's servers accept.
+@functools.cache
+def _camel_names(schema: type[Fields]) -> dict[str, str]:
+    """The names of a schema's fields, and of those without effect, by their names in snake_case."""
+    fields = (field.alias or name for name, field in schema.model_fields.items())
+    return {snake: name for name in (*FIELDS, *fields) if (snake := to_snake(name)) != name}
+
+
+def _normalize(data: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Rename members, and make lists of single objects.
 
     The object is changed itself, because errors and warnings look for its members in the body.
-    Raises ValueError for a name in both forms.
+    Raises ValueError for a member with both names.
     """
-    for name in [*data]:
-        if "_" in name.strip("_") and (renamed := to_camel(name)) != name:
-            if renamed in data:
-                raise ValueError(f"{renamed} once, not also {name}")
-            data[renamed] = data.pop(name)
+    for name in names.keys() & data.keys():
+        if names[name] in data:
+            raise ValueError(f"{names[name]} once, not also {name}")
+        data[names[name]] = data.pop(name)
     for name in _LISTS:
         if isinstance(data.get(name), dict):
             data[name] = [data[name]]
@@ -45,7 +54,7 @@ class GeminiFields(Fields):
     @classmethod
     def _normalized(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            _normalize(data)
+            _normalize(data, _camel_names(cls))
         return data
 
 

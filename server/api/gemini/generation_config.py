@@ -184,6 +184,10 @@ def _wrong_type(mime_type: str, expected: str) -> InvalidRequest:
 def _choice(schema: dict[str, Any], field: str) -> Grammar:
     """The grammar of one of the texts that a schema lists; raises InvalidRequest."""
     values = schema.get("enum")
-    if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values or [None]):
+    if not (isinstance(values, list) and values and all(map(_is_choice, values))):
         raise InvalidRequest(field=f"{field}.enum", got=None, expected="a list of texts")
     return Grammar("choice", json.dumps(values), field)
+
+
+def _is_choice(value: object) -> bool:
+    return isinstance(value, str) and value != ""

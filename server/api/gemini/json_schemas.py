@@ -5,11 +5,11 @@ Clients such as Gemini CLI write Gemini's types into JSON Schemas, too.
 
 from typing import Any
 
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_snake
 
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 _OBJECTS_OF_SCHEMAS = {
-    "properties", "patternProperties", "dependentSchemas", "defs", "$defs", "definitions",
+    "properties", "patternProperties", "dependentSchemas", "$defs", "definitions",
 }  # fmt: skip
 _LISTS_OF_SCHEMAS = {"anyOf", "allOf", "oneOf", "prefixItems"}
 _SCHEMAS = {
@@ -18,17 +18,18 @@ _SCHEMAS = {
 # `format` names the range of a number, or says that a text has an `enum`: the type and `enum` do.
 _REDUNDANT_FORMATS = {"enum", "int32", "int64", "float", "double"}
 _WITHOUT_MEANING = {"example", "propertyOrdering", "nullable"}
-_RENAMED = {"defs": "$defs", "ref": "$ref"}
+_KEYWORDS = (*_COUNTS, *_OBJECTS_OF_SCHEMAS, *_LISTS_OF_SCHEMAS, *_SCHEMAS, "propertyOrdering")
+_RENAMED = {to_snake(name): name for name in _KEYWORDS} | {"defs": "$defs", "ref": "$ref"}
 
 
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The JSON Schema of a schema in either form."""
-    named = {to_camel(name) if "_" in name else name: value for name, value in schema.items()}
+    named = {_RENAMED.get(name, name): value for name, value in schema.items()}
     converted: dict[str, Any] = {}
     for name, value in named.items():
         if value is None or name in _WITHOUT_MEANING or _is_redundant(name, value):
             continue
-        converted[_RENAMED.get(name, name)] = _converted(name, value)
+        converted[name] = _converted(name, value)
     if isinstance(order := named.get("propertyOrdering"), list) and "properties" in converted:
         converted["properties"] = _ordered(converted["properties"], order)
     return _nullable(converted) if named.get("nullable") is True else converted

@@ -109,7 +109,7 @@ def test_everything_reaches_the_template(client: httpx.Client) -> None:
     assert total(client, generateContentRequest={"model": "models/x", **TALK}) == count
 
 
-def test_countTokens_takes_contents_or_a_request(client: httpx.Client) -> None:  # noqa: N802
+def test_count_tokens_takes_contents_or_a_request(client: httpx.Client) -> None:
     request = {"contents": HELLO}
     assert total(client, contents=HELLO) == total(client, generate_content_request=request)
     assert total(client, contents=HELLO[0]) == total(client, contents=HELLO)

@@ -115,7 +115,7 @@ def test_texts_are_embedded() -> None:
         ignored = client.post(
             f"{MODEL}:embedContent", json={"content": TEXT, "task_type": "RETRIEVAL_QUERY"}
         )
-        assert ignored.headers["warning"] == '299 hearth "ignored: taskType"'
+        assert ignored.headers["warning"] == '299 hearth "ignored: task_type"'
 
 
 def test_models_have_the_methods_that_they_answer() -> None:

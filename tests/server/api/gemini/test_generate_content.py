@@ -312,7 +312,7 @@ def test_what_only_google_has_is_ignored() -> None:
     with fakes.running(free()) as client:
         response = client.post(f"{MODEL}:generateContent", json=body_of({}, fields))
     assert response.status_code == 200, response.text
-    assert response.headers["warning"] == '299 hearth "ignored: tools[0].googleSearch"'
+    assert response.headers["warning"] == '299 hearth "ignored: tools[0].google_search"'
 
 
 def test_a_failed_stream_ends_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
