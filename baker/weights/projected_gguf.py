@@ -135,9 +135,13 @@ def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
         if (key := f"clip.vision.{name}") in keys
     }
     settings |= {
-        f"{name}_patches": keys[key]
+        f"{name}_{unit}": keys[key]
         for name in ("min", "max")
-        if (key := f"clip.vision.preproc_{name}_tiles") in keys
+        for unit, key in (
+            ("patches", f"clip.vision.preproc_{name}_tiles"),
+            ("pixels", f"clip.vision.image_{name}_pixels"),
+        )
+        if key in keys
     }
     if isinstance(sides := keys.get(_PINPOINTS), list):  # a width, a height, and so on
         pairs = (sides[i : i + 2] for i in range(0, len(sides), 2))

@@ -69,10 +69,20 @@ class Attention(nn.Module):
         self.v_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
         self.out_proj = nn.Linear(hidden, hidden, bias=True)
 
-    def __call__(self, x: Tensor, count: Tensor | None = None) -> Tensor:
-        """(N, E) -> (N, E); the first `count` i32 (1,) rows are the image's; None: all."""
-        heads = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return self.out_proj(attended(*heads, count))
+    def __call__(
+        self,
+        x: Tensor,
+        count: Tensor | None = None,
+        rotation: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """(N, E) -> (N, E); the first `count` i32 (1,) rows are the image's; None: all.
+
+        `rotation` turns queries and keys, in a tower with rotary positions.
+        """
+        query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if rotation is not None:
+            query, key = rotation(query), rotation(key)
+        return self.out_proj(attended(query, key, value, count))
 
 
 def attended(
@@ -118,9 +128,14 @@ class Block(nn.Module):
         self.fc1 = nn.Linear(hidden, config.tower_ffn, bias=True)
         self.fc2 = nn.Linear(config.tower_ffn, hidden, bias=True)
 
-    def __call__(self, h: Tensor, count: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        h: Tensor,
+        count: Tensor | None = None,
+        rotation: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """(N, E) -> (N, E): see `Attention`."""
-        h = h + self.self_attn(self.layer_norm1(h), count)
+        h = h + self.self_attn(self.layer_norm1(h), count, rotation)
         x = self.layer_norm2(h)
         return h + self.fc2(self.activation(self.fc1(x)))
 

@@ -40,6 +40,10 @@ class TowerConfig(TableConfig):
 class Tower(nn.Module):
     """The whole tower."""
 
+    antialiased = (
+        True  # whether positions of images smaller than the table are means of its entries
+    )
+
     def __init__(self, config: TowerConfig) -> None:
         self.table_side = config.table_side
         hidden, eps = config.tower_hidden, config.tower_norm_eps
@@ -50,36 +54,41 @@ class Tower(nn.Module):
 
     def __call__(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """Patches f32 (N, channels * pixels) of an image -> (N, E): see `qwen3vl.Tower`."""
-        h = self.patch_embedding(patches) + self._positions(places, grid)
-        count = patch_count(grid)
+        h, count = self.embed(patches, places, grid), patch_count(grid)
         for block in self.layers:
             h = block(h, count)
         return self.post_layernorm(h)
 
+    def embed(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
+        """The hidden states that the first layer reads, (N, E)."""
+        return self.patch_embedding(patches) + self._positions(places, grid)
+
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
-        """The table resized to the image, bilinear with antialiasing: (N, E)."""
+        """The table resized to the image (bilinear): (N, E)."""
         down, across = (
-            _weights(axis_of(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
-            for i in (0, 1)
+            self._weights(axis_of(places, i), f.narrow(grid, 0, i, i + 1)) for i in (0, 1)
         )
         return mixed_positions(self.position_embedding.weight, down, across)
 
+    def _weights(self, place: Tensor, count: Tensor) -> Tensor:
+        """The weights of the entries of the table's axis at places i32 (N,): f32 (N, side).
 
-def _weights(place: Tensor, count: Tensor, side: int) -> Tensor:
-    """The weights of the entries of a table's axis at places i32 (N,): f32 (N, side).
-
-    `count` i32 (1,) places are spread over the axis. The weights fall linearly with the distance,
-    to 0 at one place or one entry, whichever is longer.
-    """
-    count = ops.convert(count, dtype=DType.F32)
-    scale = ops.full_like(count, float(side)) / count
-    center = (ops.convert(place, dtype=DType.F32) + 0.5) * f.trailing(scale, place.shape) + -0.5
-    entry = ops.iota(shape=(place.shape[0], side), axis=1, dtype=DType.I32)
-    entry = ops.convert(entry, dtype=DType.F32)
-    distance = ops.absolute(entry - f.along_axes(center, entry, (1,)))
-    support = f.trailing(ops.maximum(scale, ops.full_like(scale, 1.0)), entry.shape)
-    near = f.relu(1.0 - distance / support)
-    return near / f.along_axes(ops.reduce_sum(near, axes=(1,)), near, (1,))
+        `count` i32 (1,) places are spread over the axis. The weights fall linearly with the
+        distance, to 0 at one entry, or at one place if that is longer and weights are antialiased.
+        """
+        side = self.table_side
+        count = ops.convert(count, dtype=DType.F32)
+        scale = ops.full_like(count, float(side)) / count
+        center = ops.convert(place, dtype=DType.F32) + 0.5
+        center = center * f.trailing(scale, place.shape) + -0.5
+        entry = ops.iota(shape=(place.shape[0], side), axis=1, dtype=DType.I32)
+        entry = ops.convert(entry, dtype=DType.F32)
+        distance = ops.absolute(entry - f.along_axes(center, entry, (1,)))
+        if self.antialiased:
+            support = f.trailing(ops.maximum(scale, ops.full_like(scale, 1.0)), entry.shape)
+            distance = distance / support
+        near = f.relu(1.0 - distance)
+        return near / f.along_axes(ops.reduce_sum(near, axes=(1,)), near, (1,))
 
 
 def tower_fields(data: ConfigJson) -> dict[str, Any]:

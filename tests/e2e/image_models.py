@@ -19,6 +19,7 @@ from tests.baker import (
     small_llava_next,
     small_minicpmv,
     small_mistral3,
+    small_paddleocr,
     small_qwen3vl,
     small_qwen25omni,
     small_qwen25vl,
@@ -209,6 +210,13 @@ MODELS: Mapping[str, ImageModel] = {
         write=small_glm4v.small_glm_ocr,
         side=32,
         row_width=small_glm4v.OCR_CONFIG.hidden,
+        question=(*_QUESTION, (40, 24)),
+    ),
+    # Positions of the tower's table are interpolated, beside rotary ones. Images precede the text.
+    "paddleocr-vl": ImageModel(
+        write=small_paddleocr.small_paddleocr,
+        side=32,
+        row_width=small_paddleocr.CONFIG.hidden,
         question=(*_QUESTION, (40, 24)),
     ),
     # An image in slices first, and one that is not cut; each part has the same number of rows.

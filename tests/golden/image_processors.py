@@ -19,6 +19,9 @@ from transformers.models.llava.image_processing_pil_llava import LlavaImageProce
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
+from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
+    PaddleOCRVLImageProcessorPil,
+)
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from typing_extensions import override
@@ -34,6 +37,7 @@ from tests.baker import (
     small_llava,
     small_minicpmv,
     small_mistral3,
+    small_paddleocr,
     small_qwen25omni,
     small_qwen35,
     small_smolvlm,
@@ -180,6 +184,20 @@ class _GlmProcessor(_TemplatedProcessor):
         return self._inputs(text, small_glm4v.token("<|image|>"), read)
 
 
+class _PaddleProcessor(_TemplatedProcessor):
+    """PaddleOCRVLProcessor without its tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, small_paddleocr.TEMPLATE)
+        self._images = PaddleOCRVLImageProcessorPil.from_pretrained(folder)
+
+    def __call__(self, *, text: str, images: Any, return_tensors: str) -> Any:
+        read = self._images(images, return_tensors=return_tensors)
+        counts = read["image_grid_thw"].prod(-1) // small_paddleocr.MERGED**2
+        text = _repeated(text, "<|IMAGE_PLACEHOLDER|>", counts.tolist())
+        return self._inputs(text, small_paddleocr.token("<|IMAGE_PLACEHOLDER|>"), read)
+
+
 class _MiniCpmProcessor(_TemplatedProcessor):
     """MiniCPMVProcessor, which transformers does not have.
 
@@ -311,6 +329,7 @@ PROCESSORS: Mapping[str, Callable[[Path], Any]] = {
     "mistral3-images": _mistral3_processor,
     "glm4.1v-images": _GlmProcessor,
     "glm-ocr": _GlmProcessor,
+    "paddleocr-vl": _PaddleProcessor,
     "minicpm-v": _MiniCpmProcessor,
 }
 

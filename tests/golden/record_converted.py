@@ -32,6 +32,7 @@ from tests.models.families.converted_files import (
 )
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.gguf_projector import PADDLE_PIXELS
 from tests.models.families.grid_images import GRID_NAMES
 from tests.models.families.images import NAMES as IMAGE_NAMES
 from tests.models.families.images import ROWS
@@ -54,6 +55,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "exaone-moe": {"architectures": ["ExaoneMoeForCausalLM"]},
     "falcon-falcon": {"num_kv_heads": None},
     "gpt2-": {"n_ctx": 512},
+    "paddleocr-vl-": {"architectures": ["PaddleOCRVisionModel"]},  # of the projector
     "gptneox-gptneox": {"rotary_pct": 2 / 3},
     "gptneox-sequential": {"rotary_pct": 1 / 3},
     "hunyuan-moe": {
@@ -173,7 +175,10 @@ def subclasses(base: Any) -> Iterator[Any]:
 
 def prepare_projector(folder: Path) -> None:
     """Write the files that the converter expects beside a tower, which it names as published."""
-    processor = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": ROWS}
+    processor = {
+        "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": ROWS,
+        "min_pixels": PADDLE_PIXELS[0], "max_pixels": PADDLE_PIXELS[1],
+    }  # fmt: skip
     (folder / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
     path, start = folder / "model.safetensors", "vision_tower."
     tensors = load_file(path)

@@ -90,6 +90,7 @@ IMAGES = {
     "glm4v-images": "image_16",
     "glm4vmoe-images": "image_16",
     "glm-ocr": "image_16",
+    "paddleocr-vl": "image_16",
     "minicpmv": "image_16",
     "lfm2-vl": "image_16",
     "mistral3-images": "image_16",
@@ -120,6 +121,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
         "full_attention": 2,
         "gated_silu": 3,
     },
+    "paddleocr-vl": {"stacked_heads": 2, "matrix": 11, "rope": 4, "full_attention": 2},
     "glm-ocr": {
         "matrix": 16,
         "add_norm": 5,

@@ -246,6 +246,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "projector_ffn": 96,
         **{key: value for key, value in SMALL_GRID_TOWER.items() if key != "table_side"},
     },
+    "paddleocr-vl": {"rope_sections": (8, 12, 12), "tower_norm_eps": 1e-6, **SMALL_GRID_TOWER},
     "minicpmv": {**_SMALL_PARTS, "attention_bias": True},
     "minicpmv4": {**_SMALL_PARTS, "original_context": 64},
     "minicpmv45": _SMALL_PARTS,

@@ -32,6 +32,7 @@ NOT_CONVERTED = {
     "mistral3-images-ministral3", "mistral3-images-mistral", "internvl-internvl",
     "internvl35-biases", "qwen25vl-images-mrope", "qwen2vl-images-mrope",
     "glm4v-images-mrope", "glm4v-text", "glm4vmoe-images-mrope", "glm-ocr-mrope",
+    "paddleocr-vl-mrope",
     "minicpmv-qwen2", "minicpmv4-llama", "minicpmv45-qwen3",
     "lightonocr-lightonocr", "llava-llava", "llava-next-mistral", "granite-vision-granite",
     "pixtral-pixtral",

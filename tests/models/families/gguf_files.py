@@ -70,7 +70,7 @@ _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio", "image_newline",
     "vision_adapter", "vision_embedder", "vision_encoder", "vision_projection",
-    "vit_large_projector", "vpm.", "resampler.",
+    "vit_large_projector", "vpm.", "resampler.", "mlp_AR.",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(
     r"^(?:language_model\.model|llm\.model|model\.language_model|model\.text_model)\."

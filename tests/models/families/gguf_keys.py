@@ -309,6 +309,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "attention.kv_lora_rank": config.latent,
         "rope.dimension_count": config.rotary_width,
     },
+    "paddleocr": _sections,
     "qwen2vl": _sections,
     "qwen3vl": _deepstack,
     "qwen3vlmoe": _deepstack,

@@ -36,10 +36,11 @@ TYPES = {
     "lightonocr": "lightonocr",
     "internvl": "internvl", "internvl35": "internvl", "qwen25vl-images": "qwen2.5vl_merger",
     "qwen2vl-images": "qwen2vl_merger", "glm4v-images": "glm4v", "glm4vmoe-images": "glm4v",
-    "glm-ocr": "glm4v",
+    "glm-ocr": "glm4v", "paddleocr-vl": "paddleocr",
     "qwen25omni": "qwen2.5o",
     "minicpmv": "resampler", "minicpmv4": "resampler", "minicpmv45": "resampler",
 }  # fmt: skip
+PADDLE_PIXELS = 188 * 28**2, 3600 * 28**2  # as published
 _SILU = (
     "glm4v",
     "lightonocr",
@@ -52,6 +53,7 @@ _PIXELS = {
     "internvl": IMAGENET,
     "lightonocr": CLIP,
     "mlp": CLIP,
+    "paddleocr": CLIP,
     "pixtral": CLIP,
     "qwen2.5o": CLIP,
     "qwen2.5vl_merger": CLIP,
@@ -133,6 +135,14 @@ def _add_glm(writer: gguf.GGUFWriter, config: Any) -> None:
     side = getattr(config, "table_side", 7)  # GLM-OCR has no table, and the key
     writer.add_vision_image_size(side * config.patch_size)
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+
+
+def _add_paddle(writer: gguf.GGUFWriter, _: Any) -> None:
+    smallest, largest = PADDLE_PIXELS
+    writer.add_vision_image_size(math.isqrt(largest))
+    writer.add_vision_min_pixels(smallest)
+    writer.add_vision_max_pixels(largest)
+    writer.add_vision_attention_layernorm_eps(1e-6)
 
 
 def _add_minicpm(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -290,6 +300,14 @@ _OF_SQUARES = {
 }
 
 
+def _paddle_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
+    for name in filter(is_of_tower, source.names()):
+        stored = names.get_name(name.replace("visual.", "model."), (".weight", ".bias"))
+        assert stored is not None, name
+        yield stored, source.read(name)
+
+
 def _qwen25_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
     for name, values in _qwen_tensors(source, layers):
         parts = np.split(values, 3) if "attn_qkv" in name else [values]
@@ -364,6 +382,7 @@ _WRITERS = {
     "mlp": (add_llava, llava_tensors),
     "pixtral": (_add_pixtral, _pixtral_tensors),
     "lightonocr": (_add_pixtral, _pixtral_tensors),
+    "paddleocr": (_add_paddle, _paddle_tensors),
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
     "glm4v": (_add_glm, _qwen_tensors),

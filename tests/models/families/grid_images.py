@@ -71,6 +71,9 @@ def recorded(name: str) -> Recorded:
 def processor_of(name: str) -> Any:
     """transformers' processor for a case, which resizes no image."""
     from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+    from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
+        PaddleOCRVLImageProcessorPil,
+    )
     from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
         Qwen2VLImageProcessorPil,
@@ -80,6 +83,10 @@ def processor_of(name: str) -> Any:
     patch, merged = sizes_of(name)
     half = [0.5] * 3
     options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
+    if CASES[name].config.startswith("Paddle"):
+        return PaddleOCRVLImageProcessorPil(
+            merge_size=merged, patch_size=patch, temporal_patch_size=1, do_resize=False
+        )
     if CASES[name].config.startswith(("Glm", "Qwen2")):
         return Qwen2VLImageProcessorPil(merge_size=merged, patch_size=patch, do_resize=False)
     if CASES[name].config.startswith("Qwen"):
@@ -143,7 +150,7 @@ def computed(name: str, folder: Path) -> Recorded:
     read.pop("num_soft_tokens_per_image", None)
     ids = torch.tensor([prompt_of(name)])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
-    if CASES[name].config.startswith(("Glm", "Qwen2V", "Qwen2_5_", "Qwen3", "Gemma4")):
+    if CASES[name].config.startswith(("Glm", "Paddle", "Qwen2V", "Qwen2_5_", "Qwen3", "Gemma4")):
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
         features = model.get_image_features(**read)

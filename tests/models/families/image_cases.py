@@ -71,6 +71,19 @@ GLM_TOWER: Mapping[str, Any] = {
         "out_hidden_size": 48, "intermediate_size": 40, "rms_norm_eps": 1e-4,
     },
 }  # fmt: skip
+# A table of 7 x 7 positions; three layers, for llama.cpp's converter.
+PADDLE_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "video_token_id": 95, "vision_start_token_id": 93,
+    "vision_end_token_id": 94,
+    "vision_config": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+        "num_attention_heads": 3, "image_size": 35, "patch_size": 5,
+    },
+}  # fmt: skip
+PADDLE_TEXT = {
+    "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
+    "rope_parameters": DEFAULT | {"mrope_section": [2, 3, 3]},
+}  # fmt: skip
 GLM_OCR_TOWER: Mapping[str, Any] = {
     **{key: value for key, value in GLM_TOWER.items() if key != "vision_config"},
     "vision_config": GLM_TOWER["vision_config"] | {"attention_bias": True, "rms_norm_eps": 0.01},
@@ -357,6 +370,10 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     (
         "glm-ocr", "GlmOcrConfig", GLM_OCR_TOWER,
         {"mrope": {**GLM_TEXT, "head_dim": 16, "num_nextn_predict_layers": 1}},
+    ),
+    (
+        "paddleocr-vl", "PaddleOCRVLConfig", PADDLE_TOWER | {"tie_word_embeddings": False},
+        {"mrope": PADDLE_TEXT},
     ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (

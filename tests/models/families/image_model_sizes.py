@@ -48,6 +48,13 @@ IMAGE_MODEL_SIZES: Mapping[str, Size] = {
         merged_patches=2, tower_layers=2, tower_hidden=1024, tower_ffn=4096, tower_heads=16,
         tower_norm_eps=1e-5, projector_ffn=4608,
     ),
+    # PaddlePaddle/PaddleOCR-VL
+    "paddleocr-vl": decoder(
+        1024, 3072, 16, 2, 128, 103424,
+        rope_base=5e5, tied=False, rope_sections=(16, 24, 24), patch_size=14, merged_patches=2,
+        table_side=27, tower_layers=2, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
+        tower_norm_eps=1e-6,
+    ),
     # openbmb/MiniCPM-V-2_6
     "minicpm-v2.6": decoder(
         3584, 18944, 28, 4, 128, 151666,

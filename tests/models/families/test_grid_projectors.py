@@ -24,7 +24,7 @@ from tests.models.families.converted_files import OF_OLDER_SCRIPT, PROJECTOR, co
 from tests.models.families.family_recording import ROWS, write_folder
 from tests.models.families.family_recording import recorded as recorded_case
 from tests.models.families.gguf_files import write_gguf
-from tests.models.families.gguf_projector import write_projector
+from tests.models.families.gguf_projector import PADDLE_PIXELS, write_projector
 from tests.models.families.gguf_whisper import COMPUTED
 from tests.models.families.grid_images import GRID_NAMES, pixels, recorded, rows_of
 from tests.models.families.test_families import about, close
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 def fields_of_tower(family: Architecture[Any]) -> set[str]:
     """The fields of a configuration that its text model lacks."""
-    text = ARCHITECTURES[family.name_in_gguf].config
+    llama = ARCHITECTURES["llama"]  # PaddleOCR-VL's text model is no family of its own
+    text = ARCHITECTURES.get(family.name_in_gguf, llama).config
     return {field.name for field in fields(family.config)} - {field.name for field in fields(text)}
 
 
@@ -150,6 +151,15 @@ def test_glm_without_its_projector_is_read_as_a_text_model(tmp_path: Path) -> No
     metadata = {**file.metadata(), **longer}
     shapes = {tensor: file.shape(tensor) for tensor in file.names()}
     assert ARCHITECTURES["glm4v"].from_gguf(metadata, shapes, file.read).layers == config.layers
+
+
+def test_the_limits_of_images_are_read_from_a_projector(tmp_path: Path) -> None:
+    name = "paddleocr-vl-mrope"
+    write_folder(recorded_case(name), tmp_path)
+    pair, family = pair_of(name, tmp_path), ARCHITECTURES["paddleocr-vl"]
+    config: Any = identify(pair, None).config
+    settings: Any = family.image_input(config, pair.metadata())
+    assert (settings.min_pixels, settings.max_pixels) == PADDLE_PIXELS
 
 
 def test_prompts_of_older_versions_of_minicpmv_are_refused(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ COVERED = (
     ("glm4.1v-images", "int8-g32", "image_64"),
     ("glm4.5v-images", "native", "prefill_16"),
     ("glm-ocr", "native", "prefill_16"),
+    ("paddleocr-vl", "int8-g32", "image_64"),
     ("minicpm-v2.6", "int8-g32", "image_64"),
     ("minicpm-v4", "native", "prefill_16"),
     ("minicpm-v4.5", "native", "prefill_16"),
