@@ -372,7 +372,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         {"mrope": {**GLM_TEXT, "head_dim": 16, "num_nextn_predict_layers": 1}},
     ),
     (
-        "paddleocr-vl", "PaddleOCRVLConfig", PADDLE_TOWER | {"tie_word_embeddings": False},
+        "paddleocr-vl", "PaddleOCRVLConfig", {**PADDLE_TOWER, "tie_word_embeddings": False},
         {"mrope": PADDLE_TEXT},
     ),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
