@@ -16,6 +16,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.graph import Parameter, Tensor
 from hearthd.models.dsl.rewrites.stored_weights import Weight
 from hearthd.models.dsl.storage import STORAGES
@@ -79,7 +80,7 @@ def decoded(
 ) -> Array:
     """The logits after one token at position 0."""
     ((_, graph),) = [pair for pair in device.program.entry_points if pair[0].name == "decode_1"]
-    numbers = (np.array([value], np.int32) for value in (token, 0, 1))
+    numbers = (np.array([value], np.int32) for value in (token, 0, ALL))
     parameters = [weights[name] for name in graph.parameters]
     name = f"decode_{precision.replace('-', '_')}"
     return compiled(name, *numbers, *device.slot(), *parameters)[0]
