@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,27 @@ def adapter_folders(settings: Settings) -> dict[str, Path]:
 
 
 def require_files(settings: Settings) -> None:
-    """Raise BadSettings for a setting whose file is missing or wrong."""
+    """Raise BadSettings for a file that is missing or wrong, or a folder that takes no files."""
     read_template(settings)
     read_signing_keys(settings)
+    for name, folder in (("cache_dir", settings.cache_dir), ("state_dir", settings.state_dir)):
+        if folder is not None:
+            _require_writable(name, folder)
     for path in adapter_folders(settings).values():
         if not path.exists():
             raise BadSettings(f"lora: {path} does not exist{similar_path(path)}")
+
+
+def _require_writable(name: str, folder: Path) -> None:
+    """Create a folder, and raise BadSettings if no file can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadSettings(
+            f"{name}: {folder}: cannot be written: {error.strerror}; choose another folder"
+        ) from None
 
 
 def read_template(settings: Settings) -> str | None:

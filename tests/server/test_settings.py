@@ -16,7 +16,7 @@ from hearthd import flags
 from hearthd.sampling.options import SamplingParameters
 from hearthd.server.cli import app
 from hearthd.server.environment import ignored_variables, variable_of
-from hearthd.server.setting_files import adapter_folders, read_keys
+from hearthd.server.setting_files import adapter_folders, read_keys, require_files
 from hearthd.server.settings import BadSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
 
@@ -319,3 +319,13 @@ def test_a_path_can_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.Monke
     settings = load({"config": "~/hearth.toml", "lora_dir": "~/adapters"}).settings
     folders = (settings.cache_dir, settings.state_dir, settings.lora_dir)
     assert folders == tuple(tmp_path / name for name in ("cache", "state", "adapters"))
+
+
+@pytest.mark.parametrize("name", ["cache_dir", "state_dir"])
+def test_a_folder_that_takes_no_files_is_reported_before_a_bake(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    require_files(Settings.model_validate({"bundle": ("m",), name: tmp_path / "new/folder"}))
+    assert not list((tmp_path / "new/folder").iterdir())
+    settings = Settings.model_validate({"bundle": ("m",), name: tmp_path / "file"})
+    with pytest.raises(BadSettings, match=rf"{name}: .*/file: cannot be written: File exists"):
+        require_files(settings)
