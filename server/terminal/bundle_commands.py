@@ -34,6 +34,9 @@ Home = Annotated[
 ]
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
+
+
 def _typer() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,13 +47,17 @@ ps = _typer()
 
 
 @list_.command(cls=flags.GroupedOptions)
-def _list(*, home: Home = bundle_home.DEFAULT) -> None:
+def _list(*, home: Home = bundle_home.DEFAULT, as_json: AsJson = False) -> None:
     """List the bundles on this machine.
 
     \b
         hearth list --home ./bundles
     """
-    rows = [_row(bundle) for bundle in bundle_home.bundles_in(home)]
+    bundles = [_described(bundle) for bundle in bundle_home.bundles_in(home)]
+    if as_json:
+        print(json.dumps(bundles))  # noqa: T201
+        return
+    rows = [_row(bundle) for bundle in bundles]
     if not rows:
         print_line(f"no bundles in {home}; `hearth run MODEL` bakes one")
         return
@@ -105,6 +112,7 @@ def _ps(
             help="PEM file of certificates to trust, such as the server's own.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the models of a running server, and their states.
 
@@ -122,6 +130,9 @@ def _ps(
             rows = [_state(model["id"], model["status"]) for model in models]
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         raise NoServer(f"{url}: {_problem(error)}") from error
+    if as_json:
+        print(json.dumps([{"name": model["id"], **model["status"]} for model in models]))  # noqa: T201
+        return
     _print_table(("NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"), rows)
     for model in models:
         if problem := model["status"].get("error"):
@@ -140,18 +151,26 @@ def _problem(error: Exception) -> str:
     return f"no server of Hearth answers: {reason}; {remedy}"
 
 
-def _row(bundle: Path) -> tuple[str, ...]:
+def _described(bundle: Path) -> dict[str, Any]:
+    """A bundle as --json prints it: `error` says why it cannot be read."""
     size = sum(path.stat().st_size for path in bundle.iterdir())
+    described = {"name": bundle.name, "folder": str(bundle.absolute()), "bytes": size}
     try:
         manifest = read_manifest(bundle)
     except BundleError as error:
-        return (bundle.name, f"cannot be read: {error}", "", "", "", _megabytes(size))
-    sizes = (
-        (str(manifest.context), str(manifest.slots))
-        if isinstance(manifest, LanguageManifest)
-        else ("-", "-")
-    )
-    return (bundle.name, manifest.architecture, manifest.precision, *sizes, _megabytes(size))
+        return {**described, "error": str(error)}
+    described |= {"architecture": manifest.architecture, "precision": manifest.precision}
+    if isinstance(manifest, LanguageManifest):
+        described |= {"context": manifest.context, "slots": manifest.slots}
+    return described
+
+
+def _row(bundle: dict[str, Any]) -> tuple[str, ...]:
+    size = _megabytes(bundle["bytes"])
+    if "error" in bundle:
+        return (bundle["name"], f"cannot be read: {bundle['error']}", "", "", "", size)
+    sizes = (str(bundle.get(key, "-")) for key in ("context", "slots"))
+    return (bundle["name"], bundle["architecture"], bundle["precision"], *sizes, size)
 
 
 def _state(name: str, status: dict[str, Any]) -> tuple[str, ...]:

@@ -34,10 +34,13 @@ class ChatCommand(NamedTuple):
     run: Callable[[Chat, str], str]
 
 
+_SYNONYMS = {"/exit": "/bye", "/quit": "/bye", "/?": "/help"}  # as in other programs
+
+
 def run_command(chat: Chat, line: str) -> str:
     """Run a command; returns what to print. Raises Leave, and KeyboardInterrupt."""
     name, *rest = line.split(maxsplit=1)
-    command = COMMANDS.get(name)
+    command = COMMANDS.get(_SYNONYMS.get(name, name))
     if command is None:
         near = difflib.get_close_matches(name, COMMANDS) or ["/help"]
         return (

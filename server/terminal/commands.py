@@ -24,6 +24,7 @@ from hearthd.model_weights import is_prompt
 from hearthd.runtime.system.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.bundle_commands import Home
+from hearthd.server.terminal.standard_input import STDIN, read_stdin, stdin_is_piped
 from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of
 from hearthd.text.control_characters import escape_controls, print_line
 from hearthd.text.errors import InvalidRequest, RequestError
@@ -98,9 +99,6 @@ _RUN_HELP = """Chat with a model, which is baked first if it is missing.
     """
 
 
-_STDIN = "-"  # as PROMPT
-
-
 def _typer() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -119,8 +117,8 @@ def _generate(
         str | None,
         typer.Argument(
             metavar="PROMPT",
-            help="Text to continue. Without it, or with -, the text is read from standard input, "
-            "which is otherwise not read.",
+            help="Text to continue. Without it, or with -, the text is read from standard input. "
+            "What is piped to the command beside PROMPT is put before it, and a blank line.",
             show_default=False,
         ),
     ] = None,
@@ -167,7 +165,8 @@ def _chat(
         typer.Argument(
             metavar="PROMPT",
             help="Message to answer, after which the command ends; with -, all of standard input. "
-            "Without it, a conversation begins.",
+            "What is piped to the command is put before it, and a blank line. Without PROMPT, a "
+            "conversation begins.",
             show_default=False,
         ),
     ] = None,
@@ -192,7 +191,7 @@ def _chat(
 
     \b
         hearth chat smollm2-135m --system "Answer in one sentence."
-        hearth chat smollm2-135m - < question.txt
+        hearth chat smollm2-135m "Summarize this text." < notes.txt
     """
     fields_of(ChatFields, options)  # a wrong one is reported before a download or a bake
     _require_model(context_, model, prompt, home)
@@ -288,17 +287,28 @@ def _require_model(
 
 
 def _read_prompt(prompt: str | None) -> str:
-    """The prompt, from standard input unless it is an argument, without the last line end."""
-    if prompt is not None and prompt != _STDIN:
+    """The prompt: PROMPT, after what is piped to the command, or standard input alone.
+
+    Of standard input the last line end is left out.
+    """
+    if prompt is not None and prompt != STDIN:
         _require_utf8(prompt, "prompt")
-        return prompt
+        piped = _read_stdin("; `< /dev/null` leaves it out") if stdin_is_piped() else ""
+        return f"{piped}\n\n{prompt}" if piped else prompt
     if prompt is None and sys.stdin.isatty():
         raise typer.BadParameter("PROMPT is missing: give a text, or pipe it to standard input.")
-    text = sys.stdin.buffer.read().decode(errors="surrogateescape")
+    text = _read_stdin("; Ctrl-D in a terminal ends it")
     if not text:
         raise typer.BadParameter("PROMPT is missing: standard input is empty.")
+    return text
+
+
+def _read_stdin(hint: str) -> str:
+    text = read_stdin(
+        lambda: print_line(f"waits for the end of standard input{hint}", to_stderr=True)
+    )
     _require_utf8(text, "prompt")
-    return text.removesuffix("\n").removesuffix("\r")
+    return text
 
 
 def _require_utf8(text: str, field: str) -> None:

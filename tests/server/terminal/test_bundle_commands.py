@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -57,7 +58,12 @@ def test_list_shows_the_bundles_also_damaged_ones(home: Path) -> None:
     assert [row[0] for row in rows] == ["broken", "gemma", "smol"]
     assert rows[0][1:4] == ["cannot", "be", "read:"]
     assert rows[1][1:5] == ["fake", "f32", "64", "1"]
-    assert output(bundle_commands.list_, "--home", str(home / "other")).startswith("no bundles in ")
+    other = ("--home", str(home / "other"))
+    assert output(bundle_commands.list_, *other).startswith("no bundles in ")
+    assert output(bundle_commands.list_, *other, "--json") == "[]\n"
+    broken, gemma, _ = json.loads(output(bundle_commands.list_, "--json"))
+    assert (set(broken), broken["bytes"]) == ({"name", "folder", "bytes", "error"}, 1)
+    assert (gemma["folder"], gemma["context"]) == (str(home / "gemma"), 64)
 
 
 def test_columns_are_those_of_a_terminal(home: Path) -> None:
@@ -116,9 +122,11 @@ def test_ps_shows_the_models_of_a_server() -> None:
         head, good, failed, reason = output(
             bundle_commands.ps, "--url", str(client.base_url)
         ).splitlines()
+        states = json.loads(output(bundle_commands.ps, "--url", str(client.base_url), "--json"))
         address = str(client.base_url).removeprefix("http://")
         for url in (address, f"{address}/v1", f"{client.base_url}/v1/"):
             assert "good" in output(bundle_commands.ps, "--url", url)
+    assert [(each["name"], each["pinned"]) for each in states] == [("good", True), ("bad", False)]
     assert head.split() == ["NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"]
     assert good.split()[:5] == ["good", "loaded,", "pinned", "100.0", "MB"]
     assert failed.split() == ["bad", "failed", "-", "0", "-"]

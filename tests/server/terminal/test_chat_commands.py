@@ -229,6 +229,7 @@ def test_another_model_continues_the_conversation(
     assert [name for name, _ in opened] == ["first", "second", "second"]
 
 
-def test_bye_leaves(chat: Chat) -> None:
+@pytest.mark.parametrize("name", ["/bye", "/exit", "/quit"])
+def test_bye_leaves(name: str, chat: Chat) -> None:
     with pytest.raises(Leave):
-        run_command(chat, "/bye")
+        run_command(chat, name)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import subprocess
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
@@ -16,7 +19,7 @@ from typer.testing import CliRunner
 
 from hearthd import flags
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.terminal import commands
+from hearthd.server.terminal import commands, standard_input
 from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.message_reader import MessageReader
@@ -67,14 +70,15 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
 
 
 @pytest.mark.nightly
-def test_generate_reads_standard_input_only_without_a_prompt() -> None:
+def test_generate_reads_standard_input_before_a_prompt_or_alone() -> None:
     options = ("--max-tokens=4", "--seed=3", "--json")
 
     def counted(*arguments: str, typed: str) -> tuple[int, str]:
         data = json.loads(run("generate", ".", *arguments, *options, typed=typed).stdout)
         return data["prompt_tokens"], data["text"]
 
-    expected = counted("the dog\nthe fox", typed="ignored")
+    expected = counted("the dog\nthe fox", typed="")
+    assert counted("the fox", typed="the dog\n") == counted("the dog\n\nthe fox", typed="")
     assert counted(typed="the dog\nthe fox\n") == expected
     assert counted("-", typed="the dog\nthe fox\r\n") == expected
 
@@ -83,6 +87,43 @@ def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
     with pytest.raises(typer.BadParameter, match="PROMPT is missing: give a text, or pipe it"):
         commands._read_prompt(None)
+
+
+@pytest.mark.parametrize(
+    ("opened", "prompt"),
+    [("pipe", "some notes\n\nSummarize"), ("file", "some notes\n\nSummarize"),
+     ("loop", "Summarize"), ("socket", "Summarize"), ("empty", "Summarize")],
+)  # fmt: skip
+def test_what_is_piped_is_put_before_a_prompt(
+    opened: str, prompt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "notes"
+    path.write_text("some notes\n")
+    reader, writer = os.pipe()
+    os.write(writer, b"some notes\n" if opened == "pipe" else b"")
+    os.close(writer)
+    ours, other = socket.socketpair()  # stays open without data, as that of ssh
+    with other, path.open() as file:
+        if opened == "loop":
+            os.read(file.fileno(), 5)
+        number = {"file": os.dup(file.fileno()), "socket": ours.detach()}.get(opened, reader)
+        number = os.dup(file.fileno()) if opened == "loop" else number
+        with open(number) as stdin:  # noqa: PTH123
+            monkeypatch.setattr("sys.stdin", stdin)
+            assert commands._read_prompt("Summarize") == prompt
+
+
+def test_a_pipe_that_does_not_end_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(standard_input, "_PATIENCE", 0.0)
+    reader, writer = os.pipe()
+    with open(reader) as stdin, open(writer, "w") as end:  # noqa: PTH123
+        monkeypatch.setattr("sys.stdin", stdin)
+        Timer(0.3, end.close).start()
+        assert commands._read_prompt("Summarize") == "Summarize"
+    waits = "waits for the end of standard input; `< /dev/null` leaves it out\n"
+    assert capsys.readouterr().err == waits
 
 
 @pytest.mark.parametrize(("in_terminal", "shown"), [(True, r"a\x1b[2J"), (False, "a\x1b[2J")])
@@ -178,7 +219,7 @@ def test_a_pipe_gets_answers_alone_and_a_prompt_gets_the_same_answer() -> None:
     answer, again, end = piped.stdout.split("\n")
     assert (answer, end) == (again, "")
     assert not answer.startswith(">")
-    prompted = run("run", ".", "the dog", *options, typed="the fox\n")
+    prompted = run("run", ".", "the dog", *options)
     assert (prompted.returncode, prompted.stdout) == (0, f"{answer}\n")
     assert re.fullmatch(r"\d+ prompt tokens in .*, length, seed 3\n", prompted.stderr)
     as_json = run("run", ".", "the dog", *options, "--json")
