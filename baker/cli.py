@@ -137,7 +137,7 @@ def _model(argument: str) -> dict[str, Any]:
     raise BadOption(
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder, hf:ORG/REPO, "
         f"ollama:NAME, or one of {named_models(argument)}"
-        f"{suggestion(argument) or bundle_home.similar_path(path)}"
+        f"{bundle_home.similar_path(path) or suggestion(argument)}"
     )
 
 

@@ -14,7 +14,8 @@ PREFIXES = (
 # Commands of Ollama, and other words for commands of Hearth that are not spelled like them.
 _COMMANDS = {
     "inspect": ("show", "info"),
-    "bake": ("create", "convert", "quantize", "import"),
+    "bake": ("convert", "quantize", "import"),
+    "bake Modelfile --out NAME": ("create",),
     "rm": ("delete", "remove"),
     "pull": ("download", "get"),
     "list": ("models", "ls"),

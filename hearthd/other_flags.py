@@ -13,7 +13,18 @@ if TYPE_CHECKING:
 # What to type in place of a flag: an option of Hearth, with a value where only one is meant, or the
 # argument.
 _CALLED = {
-    "MODEL": ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "--models-dir"),
+    'PROMPT "$(cat FILE)"': ("-f", "--file"),
+    "MODEL": (
+        "-m",
+        "-f",
+        "--model",
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        "-hff",
+        "--hf-file",
+        "--models-dir",
+    ),
     "PROMPT": ("-p", "--prompt", "-st", "--single-turn"),
     "--adapter": ("--lora",),
     "--adapters": ("--enable-lora",),

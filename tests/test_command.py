@@ -306,6 +306,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             "hearth: No such command 'stop'. Ctrl-C ends `hearth serve`, POST /models/u",
         ),
         (("push", "x"), "hearth: No such command 'push'. Hearth uploads nothing; copy the folder"),
+        (("create", "x"), "hearth: No such command 'create'. Use `hearth bake Modelfile --out NAM"),
         (("-m", "x"), "hearth: No such command '-m'. Use `hearth run MODEL`."),
         (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
         ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     [
         (("serve", "-m", "a.gguf"), "-m; give it as MODEL, without a flag"),
         (("serve", "-hf", "a/b"), "-hf; give it as MODEL, without a flag"),
+        (("bake", "a", "-f", "Modelfile"), "-f; give it as MODEL, without a flag"),
+        (("run", "a", "-f", "b"), '-f; give it as PROMPT "$(cat FILE)", without a flag'),
         (("serve", "a.gguf", "-c", "4096"), "-c; use --context"),
         (("serve", "a.gguf", "--ctx-size=4096"), "--ctx-size; use --context"),
         (("serve", "a.gguf", "-ngl", "99"), "-ngl; omit it: Hearth computes on the CPU"),

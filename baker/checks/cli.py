@@ -146,7 +146,7 @@ def _reproduce(
     what changed since then, such as the version of the compiler. Exit code 1 if a byte differs.
     """
     for change in changes(read_manifest(bundle)):
-        print_line(f"changed: {change}")
+        print_line(f"changed since the bake: {change}")
     progress = TerminalProgress(open_console(stderr=True))
     differences = reproduce(bundle, weights, progress, adapter=adapter, drafter=drafter)
     for difference in differences:

@@ -96,11 +96,11 @@ def changes(manifest: Manifest) -> Iterator[str]:
     for name in {**then, **now}:
         then_value, now_value = then.get(name, "absent"), now.get(name, "absent")
         if then_value != now_value:
-            yield f"{name}: {then_value} then, {now_value} now"
+            yield f"{name}, from {then_value} to {now_value}"
     if any(find_target(program.target.name) != program.target for program in manifest.programs):
-        yield "target: `host` was another CPU; the same program cannot be compiled here"
+        yield "target, since `host` was another CPU; the same program cannot be compiled here"
     if origin.hearth.modified:
-        yield "hearth: the checkout was modified; the revision does not identify it"
+        yield "hearth, perhaps: its checkout was modified, so its revision does not identify it"
 
 
 def compare(bundle: Path, other: Path) -> Iterator[Difference]:

@@ -74,7 +74,7 @@ def verify(
     console.print(f"graph: {_graph(manifest)}")
     console.print(f"sources: {_sources(manifest.provenance)}", markup=False)
     for change in changes(manifest):
-        console.print(f"changed: {change}", markup=False)
+        console.print(f"changed since the bake: {change}", markup=False)
     programs = runnable(manifest)
     if programs:
         known_bundles.warn_if_unknown(bundle, manifest)

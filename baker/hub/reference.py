@@ -54,6 +54,8 @@ def is_reference(text: str) -> bool:
 
 def suggestion(text: str) -> str:
     """The end of an error for a text that names no model: what it was probably meant as."""
+    if text.startswith("file://") or text.rpartition("/")[2] == "Modelfile":
+        return "; check its spelling and the current folder"
     if "://" in text:
         return "; download the file and give its path, or give hf:ORG/REPO for huggingface.co"
     if _ON_HUB.fullmatch(text) and not text.endswith(".gguf"):

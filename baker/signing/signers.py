@@ -70,6 +70,10 @@ class Signer:
 
     def configure(self, config: SigningConfig) -> None:
         """Have `config` sign as this signer; raises whatever the package does."""
+        if self.key:
+            _require_signing_key(self.key)
+        for path in (*filter(None, [self.certificate]), *self.chain):
+            _require_certificate(path)
         if self.key and self.certificate:
             config.use_certificate_signer(
                 private_key=self.key,
@@ -82,6 +86,35 @@ class Signer:
             config.use_pkcs11_signer(pkcs11_uri=self.pkcs11)
         else:
             config.use_sigstore_signer(identity_token=self.token, use_ambient_credentials=True)
+
+
+def _require_signing_key(path: Path) -> None:
+    """Raise ValueError, in words, for a file without a private key that signs; or OSError."""
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    pem = path.read_bytes()
+    try:
+        key = load_pem_private_key(pem, None)
+    except TypeError as error:  # a password is missing
+        raise ValueError(f"{path} has a password: `openssl pkey -in KEY` removes it") from error
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a private key in PEM: "
+            "`openssl ecparam -name prime256v1 -genkey -noout` makes one"
+        ) from error
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise ValueError(f"{path} has another kind of key, expected P-256, P-384 or P-521")
+
+
+def _require_certificate(path: Path) -> None:
+    from cryptography.x509 import load_pem_x509_certificates
+
+    pem = path.read_bytes()
+    try:
+        load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a certificate in PEM") from error
 
 
 def sign(folder: Path, signer: Signer) -> None:
@@ -163,6 +196,8 @@ def _library(error_type: type[BundleError], problem: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """What an exception of model-signing says, or of its cause if it says nothing."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename} cannot be read: {error.strerror}"
     words = str(error) or str(error.__cause__ or type(error).__name__)
     for message, meaning in _MEANINGS.items():
         if message in words:

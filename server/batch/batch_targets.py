@@ -75,6 +75,7 @@ class UrlTarget(BatchTarget):
         # HTTPException: the server ended within its response, for example.
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
+            reason = getattr(reason, "strerror", None) or reason
             raise CannotReach(f"{self._url} does not answer: {reason}") from error
 
 

@@ -116,7 +116,8 @@ def _batch(
             assert bundle is not None, "one of them is given"
             counts = asyncio.run(_in_process(todo, answers, bundle, parallel, threads))
     failed = f", {counts.failed} with an error" if counts.failed else ""
-    print_line(f"{len(todo)} requests: {counts.answered} answered now{failed}", to_stderr=True)
+    count = f"{len(todo)} request{'' if len(todo) == 1 else 's'}"
+    print_line(f"{count}: {counts.answered} answered now{failed}", to_stderr=True)
 
 
 def _remaining(requests: Requests, answers: Answers) -> str:

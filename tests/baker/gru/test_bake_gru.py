@@ -172,9 +172,9 @@ def test_changes_since_the_bake_are_listed(bundle: Path) -> None:
     )
     here = origin.compiler.version
     assert {
-        f"iree-base-compiler: 3.12.0 then, {here} now",
-        f"numpy: 1.0 then, {np.__version__} now",
-        "cc: 9 then, absent now",
+        f"iree-base-compiler, from 3.12.0 to {here}",
+        f"numpy, from 1.0 to {np.__version__}",
+        "cc, from 9 to absent",
     } == {line for line in changes(replace(manifest, provenance=older)) if "modified" not in line}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,14 @@ pytest.importorskip("model_signing", reason="signs: pip install 'hearthd[sign]'"
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from model_signing import hashing, signing, verifying
 
@@ -139,10 +147,28 @@ def test_only_bundles_and_adapters_are_signed(key: SigningKey, tmp_path: Path) -
         sign(tmp_path, Signer(key=key.private))
 
 
-def test_a_key_that_cannot_sign_is_named_in_one_sentence(bundle: Path, key: SigningKey) -> None:
-    for unusable in (key.public, bundle / "missing"):
-        with pytest.raises(SigningError, match="bundle: cannot be signed: ") as refused:
-            sign(bundle, Signer(key=unusable))
+def test_a_key_that_cannot_sign_is_named_in_one_sentence(
+    bundle: Path, key: SigningKey, tmp_path: Path
+) -> None:
+    locked, edwards, text = (tmp_path / name for name in ("locked", "edwards", "text"))
+    text.write_text("x")
+    private = load_pem_private_key(key.private.read_bytes(), None)
+    form = (Encoding.PEM, PrivateFormat.PKCS8)
+    locked.write_bytes(private.private_bytes(*form, BestAvailableEncryption(b"secret")))
+    edwards.write_bytes(Ed25519PrivateKey.generate().private_bytes(*form, NoEncryption()))
+    for signer, problem in (
+        (Signer(key=key.public), f"{key.public} is not a private key in PEM: `openssl "),
+        (Signer(key=text), f"{text} is not a private key in PEM: `openssl "),
+        (Signer(key=tmp_path / "no"), f"{tmp_path / 'no'} cannot be read: No such file"),
+        (Signer(key=tmp_path), f"{tmp_path} cannot be read: Is a directory"),
+        (Signer(key=locked), f"{locked} has a password: "),
+        (Signer(key=edwards), f"{edwards} has another kind of key, expected P-256, P-384 or"),
+        (Signer(key=key.private, certificate=text), f"{text} is not a certificate in PEM"),
+        (Signer(key=key.private, certificate=tmp_path / "no"), f"{tmp_path / 'no'} cannot be "),
+    ):
+        match = f"bundle: cannot be signed: {re.escape(problem)}"
+        with pytest.raises(SigningError, match=match) as refused:
+            sign(bundle, signer)
         assert "\n" not in str(refused.value)
 
 

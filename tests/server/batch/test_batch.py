@@ -271,6 +271,18 @@ def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) ->
         served.result()
 
 
+def test_a_server_that_does_not_answer_is_named_without_a_number_of_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    request = BatchRequest(custom_id="a", url="/", body=b"{}")
+    says = f"127.0.0.1:{port} does not answer: Connection refused$"
+    with (
+        UrlTarget(f"127.0.0.1:{port}", api_key=None, parallel=1) as target,
+        pytest.raises(CannotReach, match=says),
+    ):
+        asyncio.run(target.post(request))
+
+
 def test_only_one_batch_writes_a_file(tmp_path: Path) -> None:
     todo = Requests(written(tmp_path / "requests", 1))
     with Answers(tmp_path / "answers", todo), pytest.raises(BadBatch, match="another batch"):

@@ -153,6 +153,7 @@ def test_a_prompt_in_place_of_the_model_is_told_from_one(text: str, tmp_path: Pa
         ("gemma3", None),
         ("smolm2", None),
         ("my model.gguf", None),
+        ("Modelfile", None),
         ("my own model", None),
         ("hf:a b/c", None),
         ("org/name", None),
