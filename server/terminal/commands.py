@@ -305,7 +305,7 @@ def _read_prompt(prompt: str | None) -> str:
 
 def _read_stdin(hint: str) -> str:
     text = read_stdin(
-        lambda: print_line(f"waits for the end of standard input{hint}", to_stderr=True)
+        lambda: print_line(f"hearth: waits for the end of standard input{hint}", to_stderr=True)
     )
     _require_utf8(text, "prompt")
     return text

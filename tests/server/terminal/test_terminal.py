@@ -122,7 +122,7 @@ def test_a_pipe_that_does_not_end_is_reported(
         monkeypatch.setattr("sys.stdin", stdin)
         Timer(0.3, end.close).start()
         assert commands._read_prompt("Summarize") == "Summarize"
-    waits = "waits for the end of standard input; `< /dev/null` leaves it out\n"
+    waits = "hearth: waits for the end of standard input; `< /dev/null` leaves it out\n"
     assert capsys.readouterr().err == waits
 
 
