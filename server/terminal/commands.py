@@ -164,9 +164,8 @@ def _chat(
         str | None,
         typer.Argument(
             metavar="PROMPT",
-            help="Message to answer, after which the command ends; with -, all of standard input. "
-            "What is piped to the command is put before it, and a blank line. Without PROMPT, a "
-            "conversation begins.",
+            help="Message to answer, after what is piped to the command; with -, that alone. The "
+            "command ends then. Without PROMPT, a conversation begins.",
             show_default=False,
         ),
     ] = None,
