@@ -132,3 +132,20 @@ def test_a_published_file_of_hrm_counts_the_layers_of_a_stack() -> None:
     with pytest.raises(ConfigError, match="layers: got 7, expected 8"):
         replace(saved, layers=7)
     assert read("hrm_text-hrm", embedding_scale=None).embedding_scale == 50.0
+
+
+def test_the_base_and_the_limit_of_maple_are_read_from_a_gguf_file(tmp_path: Path) -> None:
+    """As in llama.cpp, the layers with a window have a base of their own, if there is one."""
+    write_folder(recorded("maple-maple"), tmp_path)
+    file = open_weights(write_gguf(tmp_path, "maple", read("maple-maple")))
+    others = {"maple.rope.freq_base_swa": 77.0, "maple.swiglu_clamp_exp": [5.0] * 4}
+    shapes = {name: file.shape(name) for name in file.names()}
+    config = ARCHITECTURES["maple"].from_gguf({**file.metadata(), **others}, shapes, file.read)
+    assert (config.rope_base, config.gate_limit) == (77.0, 5.0)
+
+
+def test_scores_of_maple_are_normalized_where_a_file_does_not_say_so() -> None:
+    """llama.cpp's converter takes them so."""
+    described = dict(recorded("maple-maple").config)
+    del described["norm_topk_prob"]
+    assert ARCHITECTURES["maple"].from_hugging_face(described).normalized
